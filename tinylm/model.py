@@ -1,0 +1,147 @@
+"""TinyLM: a causal transformer small enough for two CPU cores, which can carry a cache.
+
+Pre-norm blocks, learned positions, no dropout. The model reads token ids and nothing else: it finds
+the padding on the left by itself and counts positions from the first real token, so that a row gives
+the same logits however far it is padded and whoever its neighbours are. Padding on the right needs
+no care, because nothing looks ahead.
+
+A `Cache` holds the keys and values of what was read so far. `sample` grows it by a token at a time;
+`Cache.rows` hands the same prompt to many rows, with gradients, so that a group of G answers pays
+for its prompt once.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from tinylm.addition import PAD, VOCAB_SIZE
+
+NEVER = -1e4                 # PAD's logit: exp() underflows to exactly 0, and 0 * -1e4 is 0, not NaN
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    width: int = 64          # D, numbers that stand for one token
+    depth: int = 2           # transformer blocks
+    heads: int = 4           # attention heads; width must be a multiple
+    context: int = 16        # the longest sequence, prompt and answer together
+
+
+class Cache:
+    """Keys and values of the tokens read so far, for each of B rows.
+
+    Attributes:
+        layers: a list, one (key, value) pair a block, each (B, heads, S, D / heads).
+        pad: (B,) long, how many left-padding tokens each row starts with; None while S = 0.
+        length: S, the number of tokens read.
+    """
+
+    def __init__(self):
+        self.layers, self.pad, self.length = [], None, 0
+
+    def rows(self, index):
+        """A new cache whose row i is this one's row index[i] ((B,) long). Gradients flow."""
+        picked = Cache()
+        picked.layers = [(key[index], value[index]) for key, value in self.layers]
+        picked.pad, picked.length = self.pad[index], self.length
+        return picked
+
+    def extend(self, layer, key, value):
+        """Append one block's keys and values; return all of that block's so far."""
+        if layer == len(self.layers):
+            self.layers.append((key, value))
+        else:
+            old_key, old_value = self.layers[layer]
+            self.layers[layer] = torch.cat([old_key, key], 2), torch.cat([old_value, value], 2)
+        return self.layers[layer]
+
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        width, self.heads = config.width, config.heads
+        self.norm_attention = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm_mlp = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 4 * width)
+        self.down = nn.Linear(4 * width, width)
+
+    def forward(self, x, visible, cache, layer):
+        x = x + self.out(self.attend(self.norm_attention(x), visible, cache, layer))
+        return x + self.down(F.relu(self.up(self.norm_mlp(x))))
+
+    def attend(self, x, visible, cache, layer):
+        B, S, D = x.shape
+        qkv = self.qkv(x).view(B, S, 3, self.heads, D // self.heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)                      # each (B, H, S, D/H)
+        key, value = cache.extend(layer, key, value)                        # (B, H, S0+S, D/H)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+        return mixed.transpose(1, 2).reshape(B, S, D)
+
+
+class TinyLM(nn.Module):
+    """The language model. See `ModelConfig` for its sizes.
+
+    model(ids) -> logits:
+        ids: (B, S) long, padded on either side with `PAD`.
+        logits: (B, S, VOCAB_SIZE), in nats up to a constant; logits[:, t] speaks of token t + 1.
+    With a `cache` that holds S0 tokens, `ids` are the S tokens after them, and the cache grows.
+    Raises ValueError when a row is longer than `config.context`.
+    """
+
+    def __init__(self, config=None):
+        super().__init__()
+        self.config = config = config or ModelConfig()
+        self.token = nn.Embedding(VOCAB_SIZE, config.width)
+        self.position = nn.Embedding(config.context, config.width)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.depth))
+        self.norm = nn.LayerNorm(config.width)
+        self.head = nn.Linear(config.width, VOCAB_SIZE, bias=False)
+        never_pad = torch.zeros(VOCAB_SIZE)
+        never_pad[PAD] = NEVER
+        self.register_buffer("never_pad", never_pad, persistent=False)
+        self.apply(self._init)
+
+    def _init(self, module):
+        if isinstance(module, nn.Linear | nn.Embedding):
+            nn.init.normal_(module.weight, std=1 / math.sqrt(self.config.width))
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    @property
+    def device(self):
+        return self.token.weight.device
+
+    def forward(self, ids, cache=None):
+        cache = Cache() if cache is None else cache
+        start = cache.length
+        if cache.pad is None:
+            cache.pad = (ids != PAD).long().cumsum(1).eq(0).sum(1)          # (B,)
+        seen = torch.arange(start + ids.shape[1], device=ids.device)        # (S0+S,)
+        here = seen[start:]                                                 # (S,)
+        position = (here - cache.pad[:, None]).clamp(min=0)                 # (B, S)
+        self._check_length(start + ids.shape[1], cache.pad)
+        # A query sees real tokens up to itself. Padding sees itself, or its softmax would be NaN.
+        visible = (seen <= here[:, None]) & (seen >= cache.pad[:, None, None])   # (B, S, S0+S)
+        visible = visible | (seen == here[:, None])
+        x = self.token(ids) + self.position(position)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, visible[:, None], cache, layer)
+        cache.length = len(seen)
+        return F.linear(self.norm(x), self.head.weight, self.never_pad)
+
+    def _check_length(self, length, pad):
+        longest = length - int(pad.min())
+        if longest > self.config.context:
+            raise ValueError(
+                f"a sequence of {longest} tokens was given; this model takes at most "
+                f"{self.config.context}, prompt and answer together: shorten the prompt."
+            )
+
+    def describe(self):
+        """The sizes as a plain dict, as they are kept in a checkpoint."""
+        return asdict(self.config)

@@ -1,0 +1,134 @@
+"""From prompts to answers, and from answers to log-probs: all the speed of the course lives here.
+
+A rollout is the dict that `sample` returns:
+    "ids": (B, L + T) long, prompts left-padded to L, then the sampled tokens, padded on the right;
+    "prompt_len": L;
+    "mask": (B, T) float, 1.0 up to and including the end token, 0.0 after it.
+
+Rows with the same prompt share its computation: each distinct prompt is read once, its keys and
+values are handed to all of its rows. The learner's code stays as literal as the formulas.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from tinylm.addition import END, MAX_ANSWER_TOKENS, PAD, decode, encode, held_out_batch, reward
+from tinylm.model import Cache
+
+ACCURACY_SEED = 15           # `accuracy` draws from a stream of its own
+
+
+@torch.no_grad()
+def sample(model, prompts, temperature=1.0, greedy=False, max_new_tokens=MAX_ANSWER_TOKENS,
+           generator=None):
+    """Sample one answer for each prompt; stop as soon as all have ended.
+
+    Args:
+        model: a TinyLM.
+        prompts: list of B strings.
+        temperature: tokens are drawn from softmax(logits / temperature).
+        greedy: take the likeliest token instead.
+        max_new_tokens: the most tokens an answer may have, its end token among them.
+        generator: a torch.Generator; without one the global random state is used.
+
+    Returns the rollout (see the head of this module), on the model's device.
+    Raises ValueError for a temperature that is not positive, or a prompt the model cannot read.
+    """
+    if not (isinstance(temperature, int | float) and 0 < temperature < math.inf):
+        raise ValueError(
+            f"temperature is {temperature!r}; expected a number above 0 "
+            "(for the likeliest answer, pass greedy=True)."
+        )
+    if max_new_tokens < 1:
+        raise ValueError(f"max_new_tokens is {max_new_tokens}; expected 1 or more.")
+    prompt_ids = encode(prompts).to(model.device)
+    distinct, index = _distinct(prompt_ids)
+    cache = Cache()
+    logits = model(distinct, cache)[:, -1][index]                           # (B, V)
+    cache = cache.rows(index)
+    tokens, alive = [], torch.ones(len(prompts), dtype=torch.bool, device=model.device)
+    while True:
+        token = logits.argmax(-1) if greedy else _draw(logits / temperature, generator)
+        tokens.append(torch.where(alive, token, PAD))
+        alive = alive & (token != END)
+        if len(tokens) == max_new_tokens or not alive.any():
+            break
+        logits = model(tokens[-1][:, None], cache)[:, -1]
+    response = torch.stack(tokens, 1)                                       # (B, T)
+    return {
+        "ids": torch.cat([prompt_ids, response], 1),
+        "prompt_len": prompt_ids.shape[1],
+        "mask": (response != PAD).to(logits.dtype),
+    }
+
+
+def _draw(logits, generator):
+    """One token a row, distributed as softmax(logits); drawn where the generator lives."""
+    probs = logits.softmax(-1)
+    if generator is not None:
+        probs = probs.to(generator.device)
+    return torch.multinomial(probs, 1, generator=generator)[:, 0].to(logits.device)
+
+
+def decode_responses(out):
+    """The answers of a rollout as B strings, without padding and end token."""
+    return [decode(row) for row in out["ids"][:, out["prompt_len"]:].tolist()]
+
+
+def response_logits(model, out):
+    """Logits that the model gives at each response position, (B, T, V); gradients flow."""
+    ids, L = out["ids"], out["prompt_len"]
+    distinct, index = _distinct(ids[:, :L])
+    cache = Cache()
+    first = model(distinct, cache)[:, -1:][index]                           # (B, 1, V)
+    if ids.shape[1] == L + 1:
+        return first
+    later = model(ids[:, L:-1], cache.rows(index))                          # (B, T-1, V)
+    return torch.cat([first, later], 1)
+
+
+def sequence_logprobs(model, out):
+    """Log-probs (nats) of the sampled tokens under `model`, at temperature 1.
+
+    Args:
+        model: the policy or the reference.
+        out: a rollout of B rows and T response positions.
+
+    Returns: (B, T); 0.0 where the mask is 0. Gradients flow to the model's parameters.
+    """
+    logp = F.log_softmax(response_logits(model, out), -1)
+    token = out["ids"][:, out["prompt_len"]:, None]
+    return logp.gather(-1, token)[..., 0] * out["mask"]
+
+
+@torch.no_grad()
+def token_entropy(model, out):
+    """Mean entropy (nats) of the model's next-token distribution at the response positions."""
+    logp = F.log_softmax(response_logits(model, out), -1)
+    entropy = -(logp.exp() * logp).sum(-1)                                  # (B, T)
+    mask = out["mask"]
+    return float((entropy * mask).sum() / mask.sum().clamp(min=1.0))
+
+
+def accuracy(model, n=500, greedy=False):
+    """Share of right answers on the first `n` held-out problems: always the same, never trained on.
+
+    Sampled answers are drawn at temperature 1 from a random stream of its own, so that measuring
+    changes nothing else. Returns a float in [0, 1].
+    """
+    prompts, answers = held_out_batch(n)
+    generator = torch.Generator(model.device).manual_seed(ACCURACY_SEED)
+    responses = decode_responses(sample(model, prompts, greedy=greedy, generator=generator))
+    return sum(map(reward, responses, answers)) / n
+
+
+def _distinct(prompt_ids):
+    """Each different row once, (P, L), and for every row which of them it is, (B,) long."""
+    seen = {}
+    index = [seen.setdefault(tuple(row), len(seen)) for row in prompt_ids.tolist()]
+    if len(seen) == len(index):
+        return prompt_ids, torch.arange(len(index), device=prompt_ids.device)
+    return (torch.tensor(list(seen), device=prompt_ids.device),
+            torch.tensor(index, device=prompt_ids.device))
