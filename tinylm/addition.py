@@ -20,7 +20,7 @@ VOCAB_SIZE = PAD + 1
 MAX_ANSWER_TOKENS = 4        # three digits and the end token
 
 LARGEST = 99                 # the largest number in a sum
-HELD_OUT_SUMS = 505          # of the 5050 sums with a <= b: one in ten
+HELD_OUT = 1000              # of the 10,000 problems: one in ten
 
 _ID = {character: i for i, character in enumerate(ALPHABET)}
 
@@ -85,13 +85,10 @@ def make_batch(n, rng):
 
 def held_out_batch(n):
     """The first `n` held-out problems, always the same ones in the same order, as two lists."""
-    problems = _held_out_problems()
-    if not 1 <= n <= len(problems):
-        raise ValueError(
-            f"{n} held-out problems were asked for; there are {len(problems)}: "
-            f"choose n between 1 and {len(problems)}."
-        )
-    return as_text(problems[:n])
+    if not 1 <= n <= HELD_OUT:
+        raise ValueError(f"{n} held-out problems were asked for; there are {HELD_OUT}: "
+                         f"choose n between 1 and {HELD_OUT}.")
+    return as_text(_held_out_problems()[:n])
 
 
 def training_sums():
@@ -111,9 +108,11 @@ def _key(a, b):
 
 @cache
 def _held_out():
+    """Sums (a, b) with a <= b: one in ten of those with a < b, and of the doubles."""
     numbers = range(LARGEST + 1)
-    every = [(a, b) for a in numbers for b in numbers if a <= b]
-    return frozenset(random.Random(15).sample(every, HELD_OUT_SUMS))
+    rng = random.Random(15)
+    unequal = rng.sample([(a, b) for a in numbers for b in numbers if a < b], 495)
+    return frozenset(unequal + [(a, a) for a in rng.sample(numbers, 10)])
 
 
 @cache

@@ -121,10 +121,11 @@ class TinyLM(nn.Module):
         start = cache.length
         if cache.pad is None:
             cache.pad = (ids != PAD).long().cumsum(1).eq(0).sum(1)          # (B,)
+        if start + ids.shape[1] > self.config.context:
+            self.check_length(start + ids.shape[1] - int(cache.pad.min()))
         seen = torch.arange(start + ids.shape[1], device=ids.device)        # (S0+S,)
         here = seen[start:]                                                 # (S,)
         position = (here - cache.pad[:, None]).clamp(min=0)                 # (B, S)
-        self._check_length(start + ids.shape[1], cache.pad)
         # A query sees real tokens up to itself. Padding sees itself, or its softmax would be NaN.
         visible = (seen <= here[:, None]) & (seen >= cache.pad[:, None, None])   # (B, S, S0+S)
         visible = visible | (seen == here[:, None])
@@ -134,12 +135,12 @@ class TinyLM(nn.Module):
         cache.length = len(seen)
         return F.linear(self.norm(x), self.head.weight, self.never_pad)
 
-    def _check_length(self, length, pad):
-        longest = length - int(pad.min())
-        if longest > self.config.context:
+    def check_length(self, length):
+        """Raise ValueError if a row of `length` tokens, prompt and answer together, is too long."""
+        if length > self.config.context:
             raise ValueError(
-                f"a sequence of {longest} tokens was given; this model takes at most "
-                f"{self.config.context}, prompt and answer together: shorten the prompt."
+                f"prompt and answer take {length} tokens; this model reads at most "
+                f"{self.config.context}: shorten the prompt, or allow fewer new tokens."
             )
 
     def describe(self):

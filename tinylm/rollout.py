@@ -44,6 +44,7 @@ def sample(model, prompts, temperature=1.0, greedy=False, max_new_tokens=MAX_ANS
     if max_new_tokens < 1:
         raise ValueError(f"max_new_tokens is {max_new_tokens}; expected 1 or more.")
     prompt_ids = encode(prompts).to(model.device)
+    model.check_length(prompt_ids.shape[1] + max_new_tokens)
     distinct, index = _distinct(prompt_ids)
     cache = Cache()
     logits = model(distinct, cache)[:, -1][index]                           # (B, V)
