@@ -178,7 +178,7 @@ def grpo_step(policy, ref, opt, prompts, answers, cfg):
     }
 
 
-# ============================================================== given: the training loop
+# ============================================================== given: helpers and the training loop
 # GRPOConfig and token_entropy are given too: tinylm has them, and `python -m pydoc tinylm.GRPOConfig`
 # shows every setting with its default.
 def train_grpo(cfg, sft_path=None, verbose=True):

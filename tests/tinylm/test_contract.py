@@ -20,7 +20,7 @@ models = st.builds(
     lambda width, depth, heads, seed: small_model(width * heads, depth, heads, seed),
     st.integers(1, 4), st.integers(1, 3), st.sampled_from([1, 2, 4]), st.integers(0, 99),
 )
-properties = settings(max_examples=25, deadline=None)
+properties = settings(max_examples=100, deadline=None)
 
 
 def small_model(width=8, depth=2, heads=2, seed=0):

@@ -141,7 +141,7 @@ def grpo_step(policy, ref, opt, prompts, answers, cfg):
     raise NotImplementedError("Task 5: grpo_step")
 
 
-# ============================================================== given: the training loop
+# ============================================================== given: helpers and the training loop
 # GRPOConfig and token_entropy are given too: tinylm has them, and `python -m pydoc tinylm.GRPOConfig`
 # shows every setting with its default.
 def train_grpo(cfg, sft_path=None, verbose=True):
