@@ -41,7 +41,7 @@ train: setup ## train TinyLM by GRPO with the reference lab, into build/train
 	@$(RUN) -m tinylm train --lab autograde/reference/lab.py --out build/train
 
 test: setup ## run all tests
-	@$(RUN) -m pytest -q -rs tests
+	@$(RUN) -m pytest -q -rfEs tests
 
 lint: setup ## look over code and notebooks with ruff
 	@$(RUN) -m ruff check .
@@ -56,7 +56,8 @@ figures: setup ## draw figures/ anew
 	@$(RUN) -m bench.figures
 
 runs: setup ## record the runs behind the sliders anew
-	@$(RUN) -m tinylm runs
+	@$(RUN) -m tinylm.sweep --lab autograde/reference/lab.py --out build/runs.npz
+	@cp build/runs.npz tinylm/data/runs.npz
 
 release: setup ## make notebooks/ from autograde/source
 	@$(RUN) -m autograde release
