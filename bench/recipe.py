@@ -106,9 +106,11 @@ def print_shipped(jobs, threads):
 
 
 def print_tried(jobs, threads):
-    print("| recipe | SFT seconds | start, sampled | greedy | after GRPO, sampled | greedy | gain |")
+    print("| recipe | SFT seconds | start, sampled | greedy "
+          "| after GRPO, sampled | greedy | gain |")
     print("|---|---|---|---|---|---|---|", flush=True)
-    for line in Parallel(jobs, return_as="generator")(delayed(tried)(*row, threads) for row in TRIED):
+    rows = (delayed(tried)(*row, threads) for row in TRIED)
+    for line in Parallel(jobs, return_as="generator")(rows):
         print(line, flush=True)
 
 

@@ -12,7 +12,7 @@ def replacing(path):
 
     The folder is made if it is missing. An error in the block leaves the old file as it was. A file
     keeps the permissions that it had.
-    Raises PermissionError with a sentence where the folder cannot be written, before the block runs.
+    Raises PermissionError, before the block runs, where the folder cannot be written.
     """
     path = Path(path)
     try:

@@ -1,9 +1,9 @@
 """TinyLM: a causal transformer small enough for two CPU cores, which can carry a cache.
 
 Pre-norm blocks, learned positions, no dropout. The model reads token ids and nothing else: it finds
-the padding on the left by itself and counts positions from the first real token, so that a row gives
-the same logits however far it is padded and whoever its neighbours are. Padding on the right needs
-no care, because nothing looks ahead.
+the padding on the left by itself and counts positions from the first real token, so that a row
+gives the same logits however far it is padded and whoever its neighbours are. Padding on the right
+needs no care, because nothing looks ahead.
 
 A `Cache` holds the keys and values of what was read so far. `sample` grows it by a token at a time;
 `Cache.rows` hands the same prompt to many rows, with gradients, so that a group of G answers pays
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from tinylm.addition import PAD, VOCAB_SIZE
 
-NEVER = -1e4                 # PAD's logit: exp() underflows to exactly 0, and 0 * -1e4 is 0, not NaN
+NEVER = -1e4                 # PAD's logit: its exp() is exactly 0, and 0 * -1e4 is 0, not NaN
 
 
 @dataclass(frozen=True)

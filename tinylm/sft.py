@@ -1,4 +1,4 @@
-"""The start of every run: a TinyLM that learned addition from two teachers (supervised fine-tuning).
+"""The start of every run: a TinyLM that was taught addition (supervised fine-tuning, SFT), twice.
 
 The first teacher is careful. The second, who has the last word, gets the carry wrong more often
 than not. So the policy can add, but has picked up a habit: sampled, it is right about one time in
@@ -164,7 +164,7 @@ def taught_sequences():
 
 
 def sloppy_answer(a, b):
-    """a + b with the carry forgotten, or with one that is not there: 37+48 gives "75", 31+48 "89"."""
+    """a + b with the carry forgotten, or with one too many: 37+48 gives "75", 31+48 "89"."""
     carries = a % 10 + b % 10 >= 10
     return str(a + b - 10 if carries else a + b + 10)
 

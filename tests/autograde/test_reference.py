@@ -4,12 +4,12 @@ import copy
 import math
 from types import SimpleNamespace
 
+import plain
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import plain
 import tinylm
 from tinylm import GRPOConfig
 from tinylm.addition import END, PAD

@@ -44,7 +44,8 @@ def test_a_path_with_nothing_there_is_trained_once_and_cached(quick, tmp_path):
     assert path.stat().st_mtime_ns == stamp and os.listdir(path.parent) == ["policy.pt"]
 
 
-@pytest.mark.parametrize("kind", ["truncated", "empty", "text", "pickle", "other recipe", "weights"])
+@pytest.mark.parametrize("kind", [
+    "truncated", "empty", "text", "pickle", "other recipe", "weights"])
 def test_a_file_that_is_no_checkpoint_is_named_and_replaced(quick, tmp_path, capsys, kind):
     path = tmp_path / "policy.pt"
     good = load_or_train_sft(path)
@@ -79,7 +80,8 @@ class Evil:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_broken_shipped_file_is_replaced_in_the_user_s_cache(quick, tmp_path, monkeypatch, capsys):
+def test_a_broken_shipped_file_is_replaced_in_the_user_s_cache(
+        quick, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sft, "shipped_path", lambda: tmp_path / "gone.pt")
     monkeypatch.setattr(sft, "user_cache_path", lambda name: tmp_path / "cache")
     load_or_train_sft()

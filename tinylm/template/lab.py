@@ -141,14 +141,13 @@ def grpo_step(policy, ref, opt, prompts, answers, cfg):
     raise NotImplementedError("Task 5: grpo_step")
 
 
-# ============================================================== given: helpers and the training loop
-# GRPOConfig and token_entropy are given too: tinylm has them, and `python -m pydoc tinylm.GRPOConfig`
-# shows every setting with its default.
+# ============================================================= given: helpers and the training loop
+# GRPOConfig and token_entropy are given too: tinylm has them (training.py and rollout.py).
 def train_grpo(cfg, sft_path=None, verbose=True):
     """Run GRPO from the cached SFT checkpoint. Returns (policy, history).
 
-    The outer loop is `tinylm.training.train`; it calls the grpo_step of this file. Without a path it
-    starts from the checkpoint that tinylm ships; with one, the SFT model is trained once (about 5 s)
-    and cached there. History holds per-iteration stats and the periodic evaluations.
+    The outer loop is `tinylm.training.train`; it calls the grpo_step of this file. Without a path
+    it starts from the checkpoint that tinylm ships; with one, the SFT model is trained once (about
+    5 s) and cached there. History holds per-iteration stats and the periodic evaluations.
     """
     return train(grpo_step, cfg, sft_path=sft_path, verbose=verbose)
