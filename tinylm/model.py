@@ -6,8 +6,8 @@ gives the same logits however far it is padded and whoever its neighbours are. P
 needs no care, because nothing looks ahead.
 
 A `Cache` holds the keys and values of what was read so far. `sample` grows it by a token at a time;
-`Cache.rows` hands the same prompt to many rows, with gradients, so that a group of G answers pays
-for its prompt once.
+`Cache.rows` hands one beginning to many rows, with gradients, so that a group of G answers pays for
+its prompt once.
 """
 
 import math
@@ -34,7 +34,7 @@ class Cache:
     """Keys and values of the tokens read so far, for each of B rows.
 
     Attributes:
-        layers: a list, one (key, value) pair a block, each (B, heads, S, D / heads).
+        layers: a list, one tensor a block, (2, B, heads, S, D / heads): keys, then values.
         pad: (B,) long, how many left-padding tokens each row starts with; None while S = 0.
         length: S, the number of tokens read.
     """
@@ -45,17 +45,16 @@ class Cache:
     def rows(self, index):
         """A new cache whose row i is this one's row index[i] ((B,) long). Gradients flow."""
         picked = Cache()
-        picked.layers = [(key[index], value[index]) for key, value in self.layers]
+        picked.layers = [block.index_select(1, index) for block in self.layers]
         picked.pad, picked.length = self.pad[index], self.length
         return picked
 
-    def extend(self, layer, key, value):
+    def extend(self, layer, new):
         """Append one block's keys and values; return all of that block's so far."""
         if layer == len(self.layers):
-            self.layers.append((key, value))
+            self.layers.append(new)
         else:
-            old_key, old_value = self.layers[layer]
-            self.layers[layer] = torch.cat([old_key, key], 2), torch.cat([old_value, value], 2)
+            self.layers[layer] = torch.cat([self.layers[layer], new], 3)
         return self.layers[layer]
 
 
@@ -70,16 +69,16 @@ class Block(nn.Module):
         self.up = nn.Linear(width, 4 * width)
         self.down = nn.Linear(4 * width, width)
 
-    def forward(self, x, visible, cache, layer):
-        x = x + self.out(self.attend(self.norm_attention(x), visible, cache, layer))
+    def forward(self, x, bias, cache, layer):
+        x = x + self.out(self.attend(self.norm_attention(x), bias, cache, layer))
         return x + self.down(F.relu(self.up(self.norm_mlp(x))))
 
-    def attend(self, x, visible, cache, layer):
+    def attend(self, x, bias, cache, layer):
         B, S, D = x.shape
         qkv = self.qkv(x).view(B, S, 3, self.heads, D // self.heads)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4)                      # each (B, H, S, D/H)
-        key, value = cache.extend(layer, key, value)                        # (B, H, S0+S, D/H)
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+        qkv = qkv.permute(2, 0, 3, 1, 4)                                    # (3, B, H, S, D/H)
+        key, value = cache.extend(layer, qkv[1:])                           # (B, H, S0+S, D/H)
+        mixed = F.scaled_dot_product_attention(qkv[0], key, value, attn_mask=bias)
         return mixed.transpose(1, 2).reshape(B, S, D)
 
 
@@ -127,11 +126,12 @@ class TinyLM(nn.Module):
         here = seen[start:]                                                 # (S,)
         position = (here - cache.pad[:, None]).clamp(min=0)                 # (B, S)
         # A query sees real tokens up to itself. Padding sees itself, or its softmax would be NaN.
-        visible = (seen <= here[:, None]) & (seen >= cache.pad[:, None, None])   # (B, S, S0+S)
-        visible = visible | (seen == here[:, None])
+        first = torch.minimum(cache.pad[:, None], here)[:, :, None]         # (B, S, 1)
+        visible = (first <= seen) & (seen <= here[:, None])                 # (B, S, S0+S)
         x = self.token(ids) + self.position(position)
+        bias = torch.where(visible, 0.0, -math.inf)[:, None].to(x.dtype)    # (B, 1, S, S0+S)
         for layer, block in enumerate(self.blocks):
-            x = block(x, visible[:, None], cache, layer)
+            x = block(x, bias, cache, layer)
         cache.length = len(seen)
         return F.linear(self.norm(x), self.head.weight, self.never_pad)
 

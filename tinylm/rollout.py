@@ -5,8 +5,9 @@ A rollout is the dict that `sample` returns:
     "prompt_len": L;
     "mask": (B, T) float, 1.0 up to and including the end token, 0.0 after it.
 
-Rows with the same prompt share its computation: each distinct prompt is read once, its keys and
-values are handed to all of its rows. The learner's code stays as literal as the formulas.
+Nothing is computed twice. Each distinct prompt is read once, and its keys and values are handed to
+all of its rows; rows that have gone the same way so far go on as one. The learner's code stays as
+literal as the formulas.
 """
 
 import math
@@ -45,18 +46,18 @@ def sample(model, prompts, temperature=1.0, greedy=False, max_new_tokens=MAX_ANS
         raise ValueError(f"max_new_tokens is {max_new_tokens}; expected 1 or more.")
     prompt_ids = encode(prompts).to(model.device)
     model.check_length(prompt_ids.shape[1] + max_new_tokens)
-    distinct, index = _distinct(prompt_ids)
-    cache = Cache()
-    logits = model(distinct, cache)[:, -1][index]                           # (B, V)
-    cache = cache.rows(index)
-    tokens, alive = [], torch.ones(len(prompts), dtype=torch.bool, device=model.device)
+    ids, way = _distinct(prompt_ids)                     # every way once, and which one a row went
+    cache, tokens = Cache(), []
+    alive = torch.ones(len(prompts), dtype=torch.bool, device=model.device)
     while True:
+        logits = model(ids, cache)[:, -1][way]                              # (B, V)
         token = logits.argmax(-1) if greedy else _draw(logits / temperature, generator)
         tokens.append(torch.where(alive, token, PAD))
         alive = alive & (token != END)
         if len(tokens) == max_new_tokens or not alive.any():
             break
-        logits = model(tokens[-1][:, None], cache)[:, -1]
+        step, way = _distinct(torch.stack([way, tokens[-1]], 1))
+        cache, ids = cache.rows(step[:, 0]), step[:, 1:]
     response = torch.stack(tokens, 1)                                       # (B, T)
     return {
         "ids": torch.cat([prompt_ids, response], 1),
@@ -80,14 +81,15 @@ def decode_responses(out):
 
 def response_logits(model, out):
     """Logits that the model gives at each response position, (B, T, V); gradients flow."""
-    ids, L = out["ids"], out["prompt_len"]
-    distinct, index = _distinct(ids[:, :L])
+    L = out["prompt_len"]
+    ids, row = _distinct(out["ids"])
+    prompts, index = _distinct(ids[:, :L])
     cache = Cache()
-    first = model(distinct, cache)[:, -1:][index]                           # (B, 1, V)
-    if ids.shape[1] == L + 1:
-        return first
-    later = model(ids[:, L:-1], cache.rows(index))                          # (B, T-1, V)
-    return torch.cat([first, later], 1)
+    logits = model(prompts, cache)[:, -1:].index_select(0, index)           # (rows, 1, V)
+    if ids.shape[1] > L + 1:
+        later = model(ids[:, L:-1], cache.rows(index))                      # (rows, T-1, V)
+        logits = torch.cat([logits, later], 1)
+    return logits.index_select(0, row)
 
 
 def sequence_logprobs(model, out):
@@ -125,11 +127,8 @@ def accuracy(model, n=500, greedy=False):
     return sum(map(reward, responses, answers)) / n
 
 
-def _distinct(prompt_ids):
-    """Each different row once, (P, L), and for every row which of them it is, (B,) long."""
+def _distinct(ids):
+    """Each different row of `ids` once, and for every row which of them it is, (B,) long."""
     seen = {}
-    index = [seen.setdefault(tuple(row), len(seen)) for row in prompt_ids.tolist()]
-    if len(seen) == len(index):
-        return prompt_ids, torch.arange(len(index), device=prompt_ids.device)
-    return (torch.tensor(list(seen), device=prompt_ids.device),
-            torch.tensor(index, device=prompt_ids.device))
+    index = [seen.setdefault(row, len(seen)) for row in map(tuple, ids.tolist())]
+    return torch.tensor(list(seen), device=ids.device), torch.tensor(index, device=ids.device)

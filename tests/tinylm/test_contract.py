@@ -117,6 +117,30 @@ def test_cached_sampling_follows_the_model_s_own_distribution(model, rows, seed)
     assert torch.equal(chosen[out["mask"].bool()], plain[out["mask"].bool()])
 
 
+def plain_sample(model, rows, temperature, generator):
+    """The textbook way to sample: a full forward over all rows for every token."""
+    ids, L = encode(rows), len(encode(rows)[0])
+    alive = torch.ones(len(rows), dtype=torch.bool)
+    while alive.any() and ids.shape[1] < L + 4:
+        probs = (model(ids)[:, -1] / temperature).softmax(-1)
+        token = torch.multinomial(probs, 1, generator=generator)[:, 0]
+        ids = torch.cat([ids, torch.where(alive, token, PAD)[:, None]], 1)
+        alive &= token != END
+    return ids
+
+
+@properties
+@given(models, st.lists(prompts, min_size=1, max_size=3), st.integers(1, 6),
+       st.floats(0.3, 3.0), st.integers(0, 99))
+def test_the_same_draws_give_the_same_samples_as_plain_sampling(model, rows, G, temperature, seed):
+    """Rows part and go on in groups of their own; none may end in another one's way."""
+    rows = [row for row in rows for _ in range(G)]
+    random.Random(seed).shuffle(rows)
+    fast, plain = (torch.Generator().manual_seed(seed) for _ in range(2))
+    out = sample(model, rows, temperature, generator=fast)
+    assert torch.equal(out["ids"], plain_sample(model, rows, temperature, plain))
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_samples_are_distributed_as_softmax_of_logits_over_temperature(temperature):
     """First tokens, and second tokens after the likeliest first one, against a plain forward."""

@@ -50,10 +50,13 @@ def test_sampling_stops_when_all_rows_are_done():
     assert tinylm.decode_responses(out) == ["85"] * 3
 
 
-def test_each_distinct_prompt_is_read_once():
+def test_what_is_the_same_is_read_once():
     model = Scripted(8, 5, END)
-    sample(model, ["1+1=", "2+2=", "1+1=", "1+1="])
-    assert model.calls == [(2, 4), (4, 1), (4, 1)]
+    out = sample(model, ["1+1=", "2+2=", "1+1=", "1+1="])
+    assert model.calls == [(2, 4), (2, 1), (2, 1)]
+    model.calls.clear()
+    tinylm.sequence_logprobs(model, out)
+    assert model.calls == [(2, 4), (2, 2)]
 
 
 def test_the_mask_covers_the_end_token_and_padding_follows():
