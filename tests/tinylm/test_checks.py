@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import logging
 import subprocess
 import sys
@@ -106,6 +107,23 @@ def test_two_mistakes_at_once_have_no_name_where_they_meet():
     fn = defined(SAMPLE_STD.replace("r.std(1", "2 * r.std(1"))
     verdict = judge(fn, "population_std")
     assert not verdict.passed and verdict.mistake is None
+
+
+SWAPPED = K3.replace("ref_logp - logp", "logp - ref_logp")
+
+
+def test_where_several_mistakes_do_the_same_the_other_checks_tell_or_none_is_named():
+    table = table_of("k3_kl")
+    alone = {**table, "checks": {"direction": table["checks"]["direction"]}}
+    assert judge(defined(SWAPPED), "direction").mistake == "sign-swapped"
+    verdict = judge(defined(SWAPPED), "direction", alone)
+    assert not verdict.passed and verdict.mistake is None
+
+
+def test_an_error_alone_is_no_known_mistake():
+    fn = defined("def grpo_loss(*args, **kwargs):\n    raise RuntimeError('something else')")
+    for name in checks_of("grpo_loss"):
+        assert judge(fn, name).mistake is None
 
 
 def test_a_shape_is_shown_with_the_names_of_its_axes():
@@ -217,6 +235,32 @@ def test_a_megabyte_of_print_is_counted_and_thrown_away(capsys):
     assert len(capsys.readouterr().out) < 100
 
 
+# ------------------------------------------------------------ what is easily overlooked
+def test_a_stale_logp_is_seen_even_if_nothing_stops():
+    source = inspect.getsource(reference.grpo_step)
+    line = "        logp = sequence_logprobs(policy, out)\n"
+    assert line in source and "loss.backward()" in source
+    source = source.replace(line, "").replace("    for _ in", f"{line[4:]}    for _ in")
+    fn = defined(source.replace("backward()", "backward(retain_graph=True)"), **vars(reference))
+    message = judge(fn, "inner_steps").message
+    assert "logp comes from the policy as it stands at each call" in message
+
+
+@pytest.mark.parametrize("function, before, after, check_name", [
+    ("sample_group", "prompts, temperature", "prompts[::-1], temperature", "rows"),
+    ("grpo_loss", "obj * mask", "obj.detach() * mask", "gradient"),
+    ("grpo_loss", "(obj * mask)", "(obj * mask * torch.arange(mask.shape[1]))", "aggregation"),
+    ("grpo_step", 'out["mask"]', 'out["mask"].roll(1, 1)', "rollout"),
+    ("grpo_step", "policy.parameters(), cfg", "ref.parameters(), cfg", "optimizer"),
+])
+def test_a_mistake_that_no_catalogue_knows_is_seen(function, before, after, check_name):
+    source = inspect.getsource(getattr(reference, function))
+    assert source.count(before) == 1
+    fn = defined(source.replace(before, after), **vars(reference))
+    verdict = judge(fn, check_name)
+    assert not verdict.passed and verdict.mistake in (None, "norm-not-clipped"), verdict.message
+
+
 # ------------------------------------------------------------ what nobody can change
 RUINS = """
 def group_advantages(rewards, G, scale_std=True, eps=1e-4):
@@ -234,6 +278,11 @@ def test_a_function_that_ruins_its_argument_fails_there_only():
     for name in checks_of("group_advantages"):
         assert judge(defined(RUINS), name).passed == (name != "input")
     assert table_of("group_advantages") == before
+
+
+def test_logp_is_no_leaf_as_in_training():
+    fn = defined(K3.replace("- logp", "- logp.mul_(1.0)"))
+    assert judge(fn, "gradient").passed, judge(fn, "gradient").message
 
 
 def test_randomness_and_gradient_mode_stay_as_they_are():
@@ -291,6 +340,14 @@ def test_no_object_passes_for_a_result(function, given):
     passed = [name for name in checks_of(function) if judge(renamed(fn, function), name).passed]
     silent = {"group_advantages": ["input"]}         # it does leave its argument alone
     assert passed == silent.get(function, [])
+
+
+def test_right_numbers_in_a_subclass_of_tensor_are_not_a_tensor():
+    source = "def k3_kl(*args):\n    return right(*args).as_subclass(Disguised)"
+    fn = defined(source, right=reference.k3_kl, Disguised=Disguised)
+    assert fn(torch.zeros(1), torch.zeros(1)).eq(0).all()
+    for name in checks_of("k3_kl"):
+        assert not judge(fn, name).passed
 
 
 def test_stats_must_be_floats_by_type():
