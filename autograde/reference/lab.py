@@ -49,7 +49,8 @@ def sample_group(model, prompts, answers, G, temperature=1.0):
     answers = [a for a in answers for _ in range(G)]
     out = sample(model, prompts, temperature=temperature)
     responses = decode_responses(out)
-    rewards = torch.tensor([reward(r, a) for r, a in zip(responses, answers)])
+    rewards = [reward(r, a) for r, a in zip(responses, answers)]
+    rewards = torch.tensor(rewards, device=out["ids"].device)
     return {"out": out, "responses": responses, "rewards": rewards}
 
 
