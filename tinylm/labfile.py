@@ -55,7 +55,7 @@ def start(folder=None, notebooks=None):
         if os.path.lexists(target):
             print(f"kept yours  {_shown(target)}")
         else:
-            _write(target, source.read_bytes())
+            write(target, source.read_bytes())
             print(f"copied      {_shown(target)}")
     if not pristine:
         print(f"no notebooks: there are none in {notebooks or 'notebooks'}; start again in the "
@@ -80,7 +80,7 @@ def reset(which, folder=None, notebooks=None):
             print(f"{_shown(target)} is as it was given: there is nothing to reset.")
             return
         aside = _set_aside(target)
-    _write(target, source.read_bytes())
+    write(target, source.read_bytes())
     if target.name == "lab.py":
         _reload(target)
     yours = f"; yours is now {aside.name}" if aside else ""
@@ -228,7 +228,7 @@ def _read(lab):
         raise LabError(f"{_shown(lab)} cannot be read: {error}.") from None
 
 
-def _write(target, data):
+def write(target, data):
     """Replace a file in one step, a link's own file if it is a link, and remember lab.py."""
     try:
         with replacing(target.resolve()) as temporary:
@@ -260,7 +260,7 @@ def _set_aside(target):
     while os.path.lexists(aside):
         count += 1
         aside = target.with_name(f"{stem}-{count}{target.suffix}")
-    _write(aside, target.read_bytes())
+    write(aside, target.read_bytes())
     return aside
 
 
@@ -328,7 +328,7 @@ def keep(fn, overwrite=False, folder=None):
             _refuse_strange_names(name, text, old, new, lab)
             _try_out(new, lab)
             aside = _set_aside(lab) if by_hand else None
-            _write(lab, new.encode())
+            write(lab, new.encode())
     _reload(lab)
     along = f" with {', '.join(helpers)}" if helpers else ""
     before = f" The file as it was is {aside.name}." if aside else ""
