@@ -53,7 +53,7 @@ recipe: setup ## GRPO from the shipped checkpoint, five seeds
 	@$(RUN) -m bench.recipe
 
 figures: setup ## draw figures/ anew
-	@$(RUN) -m bench.figures
+	@$(RUN) -m tinylm train --lab autograde/reference/lab.py --out figures
 
 runs: setup ## record the runs behind the sliders anew
 	@$(RUN) -m tinylm.sweep --lab autograde/reference/lab.py --out build/runs.npz
