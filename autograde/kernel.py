@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from nbclient.exceptions import CellTimeoutError
 from nbformat.v4 import new_output
 from nbgrader.preprocessors import Execute as NbGraderExecute
 from nbgrader.utils import is_grade
@@ -63,9 +64,9 @@ class Execute(NbGraderExecute):
         self.budget = Budget(self.most_output)
         try:
             cell, resources = super().preprocess_cell(cell, resources, index)
-        except (OSError, MemoryError):           # of this process, not of the kernel
-            raise
         except Exception as error:               # dead, not to be stopped, or talking nonsense
+            if isinstance(error, OSError | MemoryError) and not isinstance(error, CellTimeoutError):
+                raise                            # the trouble is on this side
             cell.outputs = [*cell.outputs, _error(type(error).__name__, self.why_lost())]
             self.crashed.add(index)
             raise KernelLost from None

@@ -69,13 +69,19 @@ def hand_in_everything(course):
     (lab_file.folder / "lab.py").write_text(filled_lab_file())
     sample_std = next(m for m in all_mistakes() if m.name == "sample-std")
     wrong_two = Submission(course, "wrong_two")
-    wrong_two.notebook(2, sample_std.source())
+    wrong_two.notebook(2, sample_std.source(), passed_over)
     wrong_two.notebook(5, right(5))
     Submission(course, "rearranged").notebook(1, right(1), rearranged)
     Submission(course, "older_format").notebook(3, right(3), older)
     Submission(course, "crash_in_check").notebook(
         3, right(3).replace("    d = ", "    if tricky:\n        os._exit(1)\n    d = "), tricky)
     Submission(course, "other_name").notebook(3, right(3).replace("def k3_kl", "def kl_k3"))
+
+
+def passed_over(cells, cell):
+    """Test cells that were told to be content."""
+    cell("check-population_std").source = "print('population_std: right')"
+    cell("hidden-population_std").metadata["tags"] = ["skip-execution"]
 
 
 def rearranged(cells, cell):
