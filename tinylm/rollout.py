@@ -80,7 +80,11 @@ def decode_responses(out):
 
 
 def response_logits(model, out):
-    """Logits that the model gives at each response position, (B, T, V); gradients flow."""
+    """What the model gives at the response positions, each different row once; gradients flow.
+
+    Returns (logits, ids, row): logits (rows, T, V) and ids (rows, L + T) of the different rows,
+    and for each row of the rollout which of them it is, (B,) long.
+    """
     L = out["prompt_len"]
     ids, row = _distinct(out["ids"])
     prompts, index = _distinct(ids[:, :L])
@@ -89,7 +93,7 @@ def response_logits(model, out):
     if ids.shape[1] > L + 1:
         later = model(ids[:, L:-1], cache.rows(index))                      # (rows, T-1, V)
         logits = torch.cat([logits, later], 1)
-    return logits.index_select(0, row)
+    return logits, ids, row
 
 
 def sequence_logprobs(model, out):
@@ -101,16 +105,18 @@ def sequence_logprobs(model, out):
 
     Returns: (B, T); 0.0 where the mask is 0. Gradients flow to the model's parameters.
     """
-    logp = F.log_softmax(response_logits(model, out), -1)
-    token = out["ids"][:, out["prompt_len"]:, None]
-    return logp.gather(-1, token)[..., 0] * out["mask"]
+    logits, ids, row = response_logits(model, out)
+    token = ids[:, out["prompt_len"]:, None]
+    logp = F.log_softmax(logits, -1).gather(-1, token)[..., 0]              # (rows, T)
+    return logp.index_select(0, row) * out["mask"]
 
 
 @torch.no_grad()
 def token_entropy(model, out):
     """Mean entropy (nats) of the model's next-token distribution at the response positions."""
-    logp = F.log_softmax(response_logits(model, out), -1)
-    entropy = -(logp.exp() * logp).sum(-1)                                  # (B, T)
+    logits, _, row = response_logits(model, out)
+    logp = F.log_softmax(logits, -1)
+    entropy = -(logp.exp() * logp).sum(-1).index_select(0, row)             # (B, T)
     mask = out["mask"]
     return float((entropy * mask).sum() / mask.sum().clamp(min=1.0))
 

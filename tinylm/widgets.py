@@ -70,8 +70,12 @@ class Panel(VBox):
 
     def redraw(self, _=None):
         """Draw what the controls say now."""
+        self._redraw_after(lambda: None)
+
+    def _redraw_after(self, change):
         with self._drawing:
             try:
+                change()
                 words = self.show(**{name: one.value for name, one in self.controls.items()})
                 self.image.value = self.picture.png()
             except Exception as error:
@@ -82,14 +86,9 @@ class Panel(VBox):
     def _pin_buttons(self):
         pin, unpin = (Button(description=name, layout=Layout(width="110px"))
                       for name in ("Pin this", "Unpin all"))
-        pin.on_click(lambda _: self._keep(self.picture.pin))
-        unpin.on_click(lambda _: self._keep(self.picture.unpin))
+        pin.on_click(lambda _: self._redraw_after(self.picture.pin))
+        unpin.on_click(lambda _: self._redraw_after(self.picture.unpin))
         return pin, unpin
-
-    def _keep(self, change):
-        with self._drawing:
-            change()
-        self.redraw()
 
     def _repr_mimebundle_(self, **kwargs):
         shown = {"image/png": {"alt": f"{self.picture.alt} {self.picture.words}",

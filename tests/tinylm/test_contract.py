@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tinylm
 from tinylm.addition import END, PAD, VOCAB_SIZE, encode
 from tinylm.model import Cache, ModelConfig, TinyLM
-from tinylm.rollout import response_logits, sample, sequence_logprobs, token_entropy
+from tinylm.rollout import sample, sequence_logprobs, token_entropy
 
 numbers = st.integers(0, 99)
 prompts = st.builds("{}+{}=".format, numbers, numbers)
@@ -204,10 +204,9 @@ def test_a_cache_read_in_pieces_equals_one_read_at_once():
     torch.testing.assert_close(pieces[real], model(ids)[real])
 
 
-def test_response_logits_of_one_token_answers():
+def test_answers_of_one_token():
     model = small_model()
     out = rollout_of(["1+1=", "1+1=", "22+3="], max_new_tokens=1)
-    assert response_logits(model, out).shape == (3, 1, VOCAB_SIZE)
     torch.testing.assert_close(sequence_logprobs(model, out), plain_logprobs(model, out))
 
 

@@ -185,6 +185,13 @@ def test_pin_keeps_the_curve_and_unpin_takes_it_away():
     assert len(widgets.step().children[0].children) == 1
 
 
+def test_a_pin_that_fails_is_a_sentence_too(monkeypatch):
+    panel = widgets.clip()
+    monkeypatch.setattr(panel.picture, "_pin", lambda: 1 / 0)
+    panel.children[0].children[-2].click()
+    assert "could not be drawn: division by zero" in read_out(panel)
+
+
 def test_controls_moved_from_threads_while_a_cell_draws():
     """JupyterLab answers widgets from a thread; the last setting must be the one that stays."""
     panel = widgets.clip()
