@@ -63,11 +63,15 @@ class Batch:
         """
         losses = np.zeros_like(self.logp)
         for i, t in np.argwhere(self.mask > 0):
-            one = [torch.from_numpy(x[i:i + 1, t:t + 1])
-                   for x in (self.logp, self.old_logp, self.ref_logp, self.mask)]
-            adv = torch.from_numpy(self.advantages[i:i + 1])
-            losses[i, t] = grpo_loss(*one[:3], adv, one[3], self.clip_eps, self.beta)[0]
+            losses[i, t] = self.token(i, t, grpo_loss)[0]
         return losses
+
+    def token(self, i, t, grpo_loss):
+        """What the given `grpo_loss` returns for one token alone: (loss, stats)."""
+        one = [torch.from_numpy(x[i:i + 1, t:t + 1])
+               for x in (self.logp, self.old_logp, self.ref_logp, self.mask)]
+        adv = torch.from_numpy(self.advantages[i:i + 1])
+        return grpo_loss(*one[:3], adv, one[3], self.clip_eps, self.beta)
 
 
 class LiveRun:

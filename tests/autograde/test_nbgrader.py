@@ -37,25 +37,33 @@ def right(number):
     return sources.solution(sources.read(sources.notebooks()[number - 1]))
 
 
+def hand_in(folder, released, solution=None, change=None):
+    """Put a released notebook into a folder, with a solution, and with a change to its cells."""
+    folder.mkdir(parents=True, exist_ok=True)
+    notebook = nbformat.read(released, as_version=4)
+    if solution is not None:
+        sources.cell(notebook, "solution").source = solution
+    if change is not None:
+        change(notebook.cells, lambda name: sources.cell(notebook, name))
+    if not all("id" in cell for cell in notebook.cells):
+        notebook.nbformat_minor = 4
+    (folder / released.name).write_text(json.dumps(notebook))
+
+
 class Submission:
-    """A student's copy of the released notebooks, to be filled in and handed in."""
+    """What one student hands in."""
 
     def __init__(self, course, student):
         self.folder = course / "submitted" / student / "grpo"
-        self.folder.mkdir(parents=True)
         self.released = course / "released" / "grpo"
 
     def notebook(self, number, solution=None, change=None):
-        """Hand in notebook `number`, with a solution, and with a change to its list of cells."""
-        name = f"{NAMES[number - 1]}.ipynb"
-        notebook = nbformat.read(self.released / name, as_version=4)
-        if solution is not None:
-            sources.cell(notebook, "solution").source = solution
-        if change is not None:
-            change(notebook.cells, lambda name: sources.cell(notebook, name))
-        if not all("id" in cell for cell in notebook.cells):
-            notebook.nbformat_minor = 4
-        (self.folder / name).write_text(json.dumps(notebook))
+        hand_in(self.folder, self.released / f"{NAMES[number - 1]}.ipynb", solution, change)
+
+
+def mistake(name):
+    """The source of a known wrong solution."""
+    return next(mistake for mistake in all_mistakes() if mistake.name == name).source()
 
 
 def hand_in_everything(course):
@@ -67,9 +75,8 @@ def hand_in_everything(course):
         all_right.notebook(number, right(number),
                            lambda cells, cell: cell("answer").update(source=WRITTEN))
     (lab_file.folder / "lab.py").write_text(filled_lab_file())
-    sample_std = next(m for m in all_mistakes() if m.name == "sample-std")
     wrong_two = Submission(course, "wrong_two")
-    wrong_two.notebook(2, sample_std.source(), passed_over)
+    wrong_two.notebook(2, mistake("sample-std"), passed_over)
     wrong_two.notebook(5, right(5))
     Submission(course, "rearranged").notebook(1, right(1), rearranged)
     Submission(course, "older_format").notebook(3, right(3), older)
@@ -315,16 +322,15 @@ def test_export_tells_pending_from_nothing(course):
 
 
 def test_validate_reads_as_it_grades(course):
-    fine, wrong = course.folder / "fine", course.folder / "wrong"
-    for folder, student in ((fine, "all_right"), (wrong, "wrong_two")):
-        folder.mkdir()
-        shutil.copy(TEMPLATE / "lab.py", folder)
-        shutil.copy(course.folder / "submitted" / student / "grpo" / f"{NAMES[1]}.ipynb", folder)
+    released = course.folder / "released" / "grpo" / f"{NAMES[1]}.ipynb"
+    for name, solution in (("fine", right(2)), ("wrong", mistake("sample-std"))):
+        hand_in(course.folder / name, released, solution,
+                lambda cells, cell: cell("answer").update(source=WRITTEN))
+        shutil.copy(TEMPLATE / "lab.py", course.folder / name)
     assert "Success! Your notebook passes all the tests." in course.nbgrader(
-        "validate", str(fine / f"{NAMES[1]}.ipynb"))
-    said = course.nbgrader("validate", str(wrong / f"{NAMES[1]}.ipynb"))
-    assert "VALIDATION FAILED ON 2 CELL(S)" in said         # the other one: no written answer
-    assert '"population_std"' in said and "You did not provide a response" in said
+        "validate", f"fine/{released.name}")
+    said = course.nbgrader("validate", f"wrong/{released.name}")
+    assert "VALIDATION FAILED ON 1 CELL(S)" in said and '"population_std"' in said
 
 
 # ------------------------------------------------------------ once more
