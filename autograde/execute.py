@@ -16,11 +16,12 @@ from pathlib import Path
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from autograde.sources import SOURCE, SourceError, notebooks, read, reference, write
+from autograde.sources import SOURCE, SourceError, notebooks, read, reading, reference, write
 from tinylm import labfile
 
 SANITIZE = Path(__file__).with_name("nbval_sanitize.cfg")
 MACHINE_OR_MOMENT = re.compile(r"0x[0-9a-f]{6,}|/(?:home|root|tmp|Users|work)/|\d+ ?ms\b")
+WIDGET = "application/vnd.jupyter.widget-view+json"
 SECONDS = 120                # a cell may take
 
 
@@ -29,7 +30,7 @@ def learners_folder(source=SOURCE):
     """A folder with copies of the source notebooks and the reference lab.py."""
     with tempfile.TemporaryDirectory(prefix="lab-") as folder:
         folder = Path(folder)
-        for path in notebooks(source):
+        for path in notebooks(source) + reading(source):
             shutil.copyfile(path, folder / path.name)
         labfile.write(folder / "lab.py", reference(source).encode())
         yield folder
@@ -43,7 +44,7 @@ def execute(source=SOURCE):
     """
     changed = []
     with learners_folder(source) as folder:
-        for path in notebooks(source):
+        for path in notebooks(source) + reading(source):
             before = read(path)
             after = _executed(read(path), path.name, folder)
             if after != before:
@@ -55,7 +56,8 @@ def execute(source=SOURCE):
 def _executed(notebook, name, folder):
     metadata = notebook.metadata.copy()
     client = NotebookClient(notebook, timeout=SECONDS, shutdown_kernel="immediate",
-                            record_timing=False, resources={"metadata": {"path": str(folder)}})
+                            record_timing=False, coalesce_streams=True,
+                            resources={"metadata": {"path": str(folder)}})
     try:
         client.execute()
     except CellExecutionError as error:
@@ -63,8 +65,15 @@ def _executed(notebook, name, folder):
     notebook.metadata = metadata             # the kernel's version and its widgets stay behind
     for cell in notebook.cells:
         if cell.cell_type == "code":
+            _forget_widgets(cell)
             _refuse_traces(cell, name)
     return notebook
+
+
+def _forget_widgets(cell):
+    """Leave of a widget its picture and its words: its view ends with the kernel."""
+    for output in cell.outputs:
+        output.get("data", {}).pop(WIDGET, None)
 
 
 def _refuse_traces(cell, name):

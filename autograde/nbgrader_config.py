@@ -42,6 +42,7 @@ c.GenerateAssignment.preprocessors = [
 
 # ------------------------------------------------------------ from submissions to points
 c.Autograde.sanitize_preprocessors = [
+    "autograde.links.RefuseLinks",
     "nbgrader.preprocessors.ClearOutput",
     "autograde.restore.RestoreCells",
     "nbgrader.preprocessors.OverwriteKernelspec",

@@ -10,12 +10,15 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import nbformat
+from nbconvert.preprocessors import ClearOutputPreprocessor
 from nbgrader.converters import GenerateAssignment
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.utils import capture_log
 from traitlets.config import PyFileConfigLoader
 
-from autograde.sources import ROOT, SOURCE, SourceError, notebooks
+from autograde.sources import ROOT, SOURCE, SourceError, notebooks, read, reading
+from autograde.strip import StripMetadata
 from tinylm.files import replacing
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -30,6 +33,7 @@ def release(source=SOURCE, target=NOTEBOOKS):
     """
     with tempfile.TemporaryDirectory(prefix="release-") as course:
         fresh = {path.name: path.read_bytes() for path in released(source, Path(course))}
+    fresh |= {path.name: stripped(path) for path in reading(source)}
     changed = []
     for name, content in fresh.items():
         path = Path(target) / name
@@ -55,6 +59,13 @@ def released(source, course):
     if not outcome["success"]:
         raise SourceError(f"{_reason(outcome)} The released notebooks are as they were.")
     return notebooks(course / config.CourseDirectory.release_directory / ASSIGNMENT)
+
+
+def stripped(path):
+    """A notebook that is not graded as learners get it: no outputs, nothing of ours, as bytes."""
+    notebook, _ = ClearOutputPreprocessor().preprocess(read(path), {})
+    notebook, _ = StripMetadata().preprocess(notebook, {})
+    return (nbformat.writes(notebook) + "\n").encode()
 
 
 def _reason(outcome):

@@ -18,6 +18,7 @@ from tinylm.labfile import TASKS, TEMPLATE
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(__file__).parent / "source" / "grpo"
+READING = "reading"                      # beside it: the notebooks that are not graded
 REFERENCE = Path(__file__).parent / "reference" / "lab.py"
 INSTRUCTORS = ROOT / "docs" / "instructors.md"
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -35,6 +36,11 @@ def notebooks(folder=SOURCE):
     if not found:
         raise SourceError(f"there are no notebooks in {folder}; expected 01 to 05, with solutions.")
     return found
+
+
+def reading(folder=SOURCE):
+    """The paths of the notebooks that go with the graded ones of `folder`, ungraded, in order."""
+    return sorted((Path(folder).parent / READING).glob("*.ipynb"))
 
 
 def read(path):

@@ -85,6 +85,7 @@ class LiveRun:
     Attributes:
         state: "starting", "running", "finished", "stopped" or "failed".
         message: where it failed, a sentence that says why; else None.
+        lab: path of the lab file.
 
     Raises ValueError for settings that make no sense.
     """
@@ -92,7 +93,7 @@ class LiveRun:
     def __init__(self, cfg, lab=None, sft_path=None):
         check_config(cfg)
         self.cfg, self.state, self.message = cfg, "starting", None
-        self._lab = Path(lab) if lab else labfile.learner_folder() / "lab.py"
+        self.lab = Path(lab) if lab else labfile.learner_folder() / "lab.py"
         self._history, self._batches = {}, {}
         self._lock, self._over, self._stopped = threading.Lock(), threading.Event(), False
         self._complaints = tempfile.TemporaryFile()
@@ -101,7 +102,7 @@ class LiveRun:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", START], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=self._complaints, start_new_session=True)
-        pickle.dump({"path": sys.path, "lab": str(self._lab), "settings": asdict(cfg),
+        pickle.dump({"path": sys.path, "lab": str(self.lab), "settings": asdict(cfg),
                      "sft_path": sft_path, "threads": torch.get_num_threads()}, self._process.stdin)
         self._process.stdin.flush()
         threading.Thread(target=self._follow, daemon=True).start()

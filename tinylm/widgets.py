@@ -175,3 +175,15 @@ def step():
     """One real batch on its way through a GRPO step, stage by stage."""
     picture = batches.step(plots.recorded("step"), stage=1)
     return Panel(picture, picture.move, stage=slider("stage", 1, 1, 7))
+
+
+def explore(record=None, lab=None):
+    """Recorded runs under four sliders, and a run of your own lab.py over them.
+
+    Args:
+        record: path of a record of runs; by default the one that tinylm ships.
+        lab: path of the lab file that the button trains; by default lab.py of your folder.
+    """
+    from tinylm.explorer import Explorer  # it is made of the panels and sliders above
+
+    return Explorer(record, lab)

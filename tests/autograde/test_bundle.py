@@ -12,6 +12,8 @@ import pytest
 from autograde import bundle, hidden, sources
 from tinylm.checks import pack
 
+COMMON = {"with torch.no_grad():"}       # a line that says nothing of a solution
+
 
 @pytest.fixture(scope="module")
 def zipped(tmp_path_factory):
@@ -48,7 +50,8 @@ def test_no_solution_is_in_it(contents):
     for path in sources.notebooks():
         source = sources.cell(sources.read(path), "solution").source
         solution = source.partition("BEGIN SOLUTION")[2].splitlines()[1:-1]
-        assert not lines & {line.strip() for line in solution if len(line.strip()) > 20}, path.name
+        solution = {line.strip() for line in solution if len(line.strip()) > 20} - COMMON
+        assert solution and not solution & lines, path.name
 
 
 def _lines(name, content):

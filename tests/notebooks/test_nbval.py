@@ -28,7 +28,7 @@ def test_outputs_are_what_they_were(machine):
                           env=os.environ | {"PYTHONPATH": str(ROOT)} | machine,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    cells = sum(cell.cell_type == "code" for path in sources.notebooks()
+    cells = sum(cell.cell_type == "code" for path in sources.notebooks() + sources.reading()
                 for cell in nbformat.read(path, as_version=4).cells)
     assert f"{cells} passed" in done.stdout
 

@@ -10,6 +10,7 @@ from tinylm.checks import checks_of
 from tinylm.labfile import TASKS
 
 PATHS = sources.notebooks()
+READING = sources.reading()
 RELEASED = [release.NOTEBOOKS / path.name for path in PATHS]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -22,30 +23,49 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-class TestSource:
+@pytest.mark.parametrize("path", PATHS + READING, ids=lambda path: path.stem)
+class TestEverySource:
     def test_every_code_cell_was_run_in_order(self, path):
         counts = [cell.execution_count for cell in code_cells(read(path))]
         assert counts == list(range(1, 1 + len(counts)))
-
-    def test_every_check_came_out_right(self, path):
-        for cell in code_cells(read(path)):
-            kind, _, name = cell.id.partition("-")
-            if kind in ("check", "hidden"):
-                assert [output.text for output in cell.outputs] == [f"{name}: right\n"], cell.id
 
     def test_nothing_went_to_stderr(self, path):
         for cell in code_cells(read(path)):
             assert all(output.get("name") != "stderr" for output in cell.outputs), cell.id
 
     def test_ids_say_what_a_cell_is_for(self, path):
-        notebook = read(path)
-        ids = [cell.id for cell in notebook.cells]
+        ids = [cell.id for cell in read(path).cells]
         assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[a-z][a-z0-9_-]+", i) for i in ids)
+        assert {"why", "setup"} <= set(ids)
+
+    def test_it_asks_before_it_shows(self, path):
+        text = "\n".join(cell.source for cell in read(path).cells)
+        assert text.count("**Predict") >= 2
+        assert text.count("**Predict") <= len(re.findall(r"\*Your \w+:\*", text))
+
+    def test_links_lead_somewhere(self, path):
+        for cell in read(path).cells:
+            for target in LINK.findall(cell.source) if cell.cell_type == "markdown" else ():
+                there = target.startswith("https://") or (release.NOTEBOOKS / target).exists()
+                assert there, target
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+class TestSource:
+    def test_every_check_came_out_right(self, path):
+        for cell in code_cells(read(path)):
+            kind, _, name = cell.id.partition("-")
+            if kind in ("check", "hidden"):
+                assert [output.text for output in cell.outputs] == [f"{name}: right\n"], cell.id
+
+    def test_it_has_what_a_task_needs(self, path):
+        notebook = read(path)
         for cell in notebook.cells:
             if "nbgrader" in cell.metadata:
                 assert cell.metadata.nbgrader["grade_id"] == cell.id
-        assert {"why", "setup", "solution", "keep", "question", "answer"} <= set(ids)
+        assert {"solution", "hints", "picture", "keep", "what-if", "question", "answer"} <= {
+            cell.id for cell in notebook.cells}
+        assert sources.cell(notebook, "hints").source.count("<details>") == 3
 
     def test_every_check_of_the_task_has_a_cell(self, path):
         notebook = read(path)
@@ -64,12 +84,6 @@ class TestSource:
                    if kind == "by hand"]
         assert by_hand == [("answer", 2)]
 
-    def test_links_lead_somewhere(self, path):
-        for cell in read(path).cells:
-            for target in LINK.findall(cell.source) if cell.cell_type == "markdown" else ():
-                there = target.startswith("https://") or (release.NOTEBOOKS / target).exists()
-                assert there, target
-
 
 def test_the_points_are_fifty_and_ten():
     worth = {"visible": 0, "hidden": 0, "by hand": 0}
@@ -79,24 +93,28 @@ def test_the_points_are_fifty_and_ten():
     assert worth["visible"] + worth["hidden"] == 50 and worth["by hand"] == 10
 
 
-@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
-class TestReleased:
+@pytest.mark.parametrize("path", RELEASED + [release.NOTEBOOKS / path.name for path in READING],
+                         ids=lambda path: path.stem)
+class TestEveryReleased:
     def test_it_holds_no_output_and_no_path(self, path):
         for cell in code_cells(read(path)):
             assert cell.outputs == [] and cell.execution_count is None
         text = path.read_text(encoding="utf-8")
         assert not re.search(r'[" ](/home/|/root/|/tmp/|/work/|[A-Z]:\\\\)', text)
 
+    def test_its_cells_are_those_of_the_source(self, path):
+        source = next(one for one in PATHS + READING if one.name == path.name)
+        assert [cell.id for cell in read(path).cells] == [cell.id for cell in read(source).cells]
+
+
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.stem)
+class TestReleased:
     def test_it_holds_no_solution_and_no_hidden_test(self, path):
         text = path.read_text(encoding="utf-8")
         for word in ("SOLUTION", "HIDDEN", "table=", "autograde"):
             assert word not in text
         number = sources.task_of(read(path))
         assert f'raise NotImplementedError(\\"Task {number}: {TASKS[number - 1]}\\")' in text
-
-    def test_its_cell_ids_are_those_of_the_source(self, path):
-        source = read(sources.SOURCE / path.name)
-        assert [cell.id for cell in read(path).cells] == [cell.id for cell in source.cells]
 
 
 def test_the_released_notebooks_equal_a_fresh_release(tmp_path):
