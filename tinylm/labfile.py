@@ -293,7 +293,7 @@ def _shown(path):
 
 # ------------------------------------------------------------ keep
 
-def keep(fn, overwrite=False, folder=None):
+def keep(fn, overwrite=False, folder=None, anyway=False):
     """Write a function, and what it needs of its notebook cell, into its section of lab.py.
 
     Args:
@@ -303,10 +303,12 @@ def keep(fn, overwrite=False, folder=None):
         overwrite: replace the section even though lab.py was changed by hand. The rest of the file
             stays as it is, and the file as it was is saved beside it.
         folder: the learner's folder; by default the current one, or `work` in it.
+        anyway: keep it even though it does not pass the checks of its task.
 
     Prints a line that says so; a `lab` that is imported here is loaded anew. While nbgrader runs
-    the notebook, nothing is written. Raises LabError, before anything is written, for what would
-    leave a lab.py that does not work, and for a lab.py that was changed by hand.
+    the notebook, nothing is written. Raises LabError, before anything is written, for a function
+    that its checks find wrong, for what would leave a lab.py that does not work, and for a lab.py
+    that was changed by hand.
     """
     if os.environ.get("NBGRADER_EXECUTION"):
         print("nbgrader is running this notebook: nothing is kept.")
@@ -316,6 +318,8 @@ def keep(fn, overwrite=False, folder=None):
     _read(lab)
     _refuse_other_lab(lab)
     text, helpers = _section_of(unwrap(fn), lab)
+    if not anyway:
+        _refuse_what_is_wrong(fn, name)
     with _turn(lab.parent):
         old, aside = _read(lab), None
         new = _with_section(old, name, text, lab)
@@ -333,6 +337,16 @@ def keep(fn, overwrite=False, folder=None):
     along = f" with {', '.join(helpers)}" if helpers else ""
     before = f" The file as it was is {aside.name}." if aside else ""
     print(f"Kept {name}{along} in {_shown(lab)}, Task {TASKS.index(name) + 1}.{before}")
+
+
+def _refuse_what_is_wrong(fn, name):
+    from tinylm.checks import checks_of, judge       # they load torch, which start can do without
+
+    wrong = [check for check in checks_of(name) if not judge(fn, check).passed]
+    if wrong:
+        raise LabError(f"{name} was not kept, for it does not pass its checks yet: "
+                       f"{', '.join(wrong)}. Run their cells to see why; keep({name}, anyway=True) "
+                       "keeps it as it is.")
 
 
 def _task_name(fn):

@@ -66,10 +66,18 @@ class Kernel:
         self.manager.shutdown_kernel(now=True)
 
 
+# What these tests keep need not be right; that wrong functions are refused has tests of its own.
+KEEP_ANYWAY = """\
+from functools import partial
+from tinylm import labfile
+keep = partial(labfile.keep, anyway=True)
+"""
+
+
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
     kernel = Kernel(tmp_path_factory.mktemp("kernel"))
-    kernel.printed("import os, sys\nfrom tinylm.labfile import keep")
+    kernel.printed("import os, sys\n" + KEEP_ANYWAY)
     yield kernel
     kernel.close()
 
@@ -254,7 +262,6 @@ def test_keep_writes_what_the_function_needs_of_its_cell(notebook, work):
         import math
         import torch
         import random  # for the trial below
-        from tinylm.labfile import keep
 
         # How close is close.
         TINY = 1e-4  # as in the text
@@ -566,6 +573,20 @@ def test_nbgrader_sets_the_variable_that_keep_reads(work, monkeypatch):
     assert (work / "lab.py").read_text() == TEMPLATE
 
 
+def test_a_wrong_function_is_kept_only_when_asked(notebook, work):
+    notebook.printed("import torch\n" + k3_returning(1))
+    _, error = notebook.run("labfile.keep(k3_kl)")
+    assert re.search(r"k3_kl was not kept.*values.*keep\(k3_kl, anyway=True\)", error["evalue"])
+    assert (work / "lab.py").read_text() == TEMPLATE
+    notebook.printed("labfile.keep(k3_kl, anyway=True)")
+    assert labfile.kept(work / "lab.py") == ["k3_kl"]
+
+
+def test_a_right_function_is_kept_without_asking(notebook, work):
+    said = notebook.printed("import torch\n" + section(REFERENCE, 3) + "\nlabfile.keep(k3_kl)")
+    assert said.startswith("Kept k3_kl")
+
+
 def test_keep_goes_through_a_link(notebook, work):
     (work / "lab.py").rename(work / "elsewhere.py")
     (work / "lab.py").symlink_to("elsewhere.py")
@@ -591,7 +612,7 @@ def test_keep_outside_of_a_notebook_takes_the_function_alone(work, capsys):
     (work / "mine.py").write_text(source)
     module = types.ModuleType("mine")
     exec(compile(source, str(work / "mine.py"), "exec"), vars(module))
-    labfile.keep(module.k3_kl)
+    labfile.keep(module.k3_kl, anyway=True)
     assert section((work / "lab.py").read_text(), 3) == "# Above.\n" + K3.rstrip()
     assert "Kept k3_kl in work/lab.py, Task 3." in capsys.readouterr().out
 
@@ -606,7 +627,7 @@ for i in range(15):
     open(file, "w").write(source)
     space = {}
     exec(compile(source, file, "exec"), space)
-    keep(space[name])
+    keep(space[name], anyway=True)
 """
 
 
@@ -655,7 +676,7 @@ def test_a_stale_pyc_is_not_believed(notebook, work):
 def test_another_open_notebook_follows(work):
     writer, reader = Kernel(work), Kernel(work)
     try:
-        writer.printed("from tinylm.labfile import keep")
+        writer.printed(KEEP_ANYWAY)
         reader.printed("from tinylm.labfile import follow\nfollow()\nfollow()")
         show = "from lab import k3_kl\nprint(k3_kl(0, 0))"
         for number in (1, 2, 3):
