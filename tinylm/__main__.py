@@ -1,8 +1,9 @@
 """The course from the command line: `python -m tinylm VERB`.
 
-start, reset and progress look after the learner's folder, lab opens JupyterLab in it, train runs
-the whole of GRPO with a lab file. What goes wrong is said in one sentence, with exit status 2; an
-error inside the learner's own code keeps its traceback, for there it helps.
+start, reset and progress look after the learner's folder, lab opens JupyterLab in it, submit packs
+it to be handed in, train runs the whole of GRPO with a lab file. What goes wrong is said in one
+sentence, with exit status 2; an error inside the learner's own code keeps its traceback, for there
+it helps.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from tinylm import labfile
+from tinylm import handin, labfile
 from tinylm.files import replacing
 from tinylm.training import GRPOConfig, TrainingError
 from tinylm.training import train as train_grpo
@@ -51,6 +52,7 @@ def parser():
     verb(progress, "say which of the five functions are kept in lab.py and what is left")
     made = verb(reset, "bring one pristine file back; yours stays beside it, with date and time")
     made.add_argument("which", help="a notebook such as 02, or lab for lab.py")
+    verb(submit, "check your work, and pack the five notebooks and lab.py into a zip to hand in")
     made = verb(train, "train TinyLM by GRPO with a lab file", folder=False)
     yours = labfile.learner_folder()
     made.add_argument("--lab", default=yours / "lab.py", metavar="FILE",
@@ -86,6 +88,10 @@ def progress(args):
 
 def reset(args):
     labfile.reset(args.which, args.folder)
+
+
+def submit(args):
+    handin.submit(args.folder)
 
 
 def train(args):

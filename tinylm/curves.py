@@ -9,6 +9,7 @@ small and large ones show, and so does the start, where it is 0.
 from dataclasses import replace
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
@@ -57,11 +58,11 @@ def default_setting():
 def recorded_at(record, setting):
     """(curve, None), or (None, a sentence) for a setting of which there is no run."""
     if record is None:
-        return None, "There is no recorded run to show."
+        return None, "No recorded curve: there is no record of runs."
     try:
         return record.curve(**setting), None
     except ValueError as error:
-        return None, f"{str(error)[0].upper()}{str(error)[1:]}"
+        return None, f"No recorded curve: {error}"
 
 
 # ------------------------------------------------------------ one setting
@@ -302,9 +303,8 @@ def _heat_map(axes, ends):
     sizes, betas = ends.grid["G"], ends.grid["beta"]
     axes.set(title="final reward", xlabel="G", ylabel="beta")
     axes.grid(visible=False)
-    image = axes.imshow(np.zeros((len(betas), len(sizes))), cmap="Blues", aspect="auto",
-                        origin="lower", animated=True)
-    image.cmap.set_bad(PALE)
+    image = axes.imshow(np.zeros((len(betas), len(sizes))), aspect="auto", origin="lower",
+                        cmap=colormaps["Blues"].with_extremes(bad=PALE), animated=True)
     low, high = ends.values["reward"].min(), ends.values["reward"].max()
     image.set_clim(low - 0.1 * (high - low), high + 0.25 * (high - low))  # pale enough for figures
     axes.set_xticks(range(len(sizes)), [f"{G}" for G in sizes])

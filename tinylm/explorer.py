@@ -52,8 +52,8 @@ class Explorer(VBox):
         self.panel.children = [controls, self.training, *shown]
         super().__init__([self.panel])
         if self.record is None:
-            self.children += (_sentence(f"{trouble[0].upper()}{trouble[1:]} You can train your own "
-                                        "lab.py above without it."),)
+            self.children += (_sentence(f"Nothing recorded can be shown: {trouble} You can train "
+                                        "your own lab.py all the same."),)
             return
         everything = curves.grid(self.record, **start)
         self.grid = Panel(everything, lambda: everything.move(**self.setting))
@@ -193,7 +193,7 @@ def _progress(run):
     done, whole = run.iteration, run.cfg.iters
     if run.state == "failed":
         before = f" The {done} iterations before it stay drawn." if done else ""
-        return f"{run.message[0].upper()}{run.message[1:].rstrip('.')}.{before}"
+        return f"Failed: {run.message.rstrip('.')}.{before}"
     if run.state == "stopped":
         return f"Stopped after {done} of {whole} iterations; what it reached stays drawn."
     ended = run.state == "finished"

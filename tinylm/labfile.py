@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from inspect import isfunction, unwrap
 from pathlib import Path
 
@@ -142,10 +143,22 @@ def load_lab(path):
 
     Raises LabError if it is missing, does not parse, or stops while it is read.
     """
+    module = sys.modules["lab"] = executed(_read(path), path)
+    return module
+
+
+def executed(text, path):
+    """The module `lab` that a lab file of this text would be; an imported `lab` stays as it is.
+
+    Args:
+        text: the source.
+        path: the file that the text is from; messages name it, and it is not read.
+
+    Raises LabError if the text does not parse, or stops while it is read.
+    """
     module = _module(path)
-    with _as_lab(module):
-        _execute(_read(path), module)
-    sys.modules["lab"] = module
+    with as_lab(module):
+        _execute(text, module)
     return module
 
 
@@ -173,12 +186,13 @@ def what_went_wrong(error, path):
 
 
 def _module(path):
-    spec = importlib.util.spec_from_file_location("lab", Path(path).resolve())
+    file = str(Path(path).resolve())
+    spec = importlib.util.spec_from_file_location("lab", file, loader=SourceFileLoader("lab", file))
     return importlib.util.module_from_spec(spec)
 
 
 @contextmanager
-def _as_lab(module):
+def as_lab(module):
     """Let `import lab` mean this module for a while: a lab file may import itself."""
     before = sys.modules.get("lab")
     sys.modules["lab"] = module
@@ -186,7 +200,7 @@ def _as_lab(module):
         yield
     finally:
         if before is None:
-            del sys.modules["lab"]
+            sys.modules.pop("lab", None)         # the file's own code may have taken it away
         else:
             sys.modules["lab"] = before
 
@@ -200,7 +214,7 @@ def _execute(text, module):
         raise LabError(_no_parse(shown, error)) from None
     try:
         exec(code, vars(module))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
         raise LabError(f"{shown} stops while it is read: {what}") from None
 
@@ -340,7 +354,7 @@ def keep(fn, overwrite=False, folder=None, anyway=False):
 
 
 def _refuse_what_is_wrong(fn, name):
-    from tinylm.checks import checks_of, judge       # they load torch, which start can do without
+    from tinylm.checks import checks_of, judge  # they load torch, which start can do without
 
     wrong = [check for check in checks_of(name) if not judge(fn, check).passed]
     if wrong:
@@ -442,10 +456,8 @@ def _bound_before(old):
 
 def _try_out(text, lab):
     """Run the new file once, aside: no kept cell may leave a lab.py that cannot be imported."""
-    module = _module(lab)
     try:
-        with _as_lab(module):
-            _execute(text, module)
+        executed(text, lab)
     except LabError as error:
         raise LabError(f"nothing was kept, because with this cell {error}") from None
 
