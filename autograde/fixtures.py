@@ -388,7 +388,16 @@ def aggregation(rng):
                 "where old_logp and ref_logp equal logp")
         cases.append(losses(says, logp, old_logp, ref_logp, adv, mask, observe,
                             options={"beta": beta}))
-    return cases
+    return [*cases, kl_of_responses(rng)]
+
+
+def kl_of_responses(rng):
+    """A case of `aggregation`: the penalty is averaged like the rest."""
+    mask, logp = padded((4, 1, 2), 5), logprobs(rng, 3, 5)
+    ref_logp = [[round(x - 0.4, 3) for x in row] for row in logp]
+    adv = [uniform(rng, 0.8, 2.0), -uniform(rng, 0.8, 2.0), uniform(rng, 0.8, 2.0)]
+    return losses(f"responses of 4, 1, 2 tokens, where ref_logp is logp - 0.4 everywhere{OWN_KL}",
+                  logp, logp, ref_logp, adv, mask, "kl_shares", options={"beta": 0.5})
 
 
 def loss_gradient(rng):

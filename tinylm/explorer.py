@@ -32,14 +32,14 @@ class Explorer(VBox):
 
     Attributes:
         panel: the sliders and the curves. grid: the whole grid, None without a record.
-        training: the buttons, and the live run as `training.run`. inside: the inspector, None as
-            long as there is no batch to look into.
+        training: the buttons, and the live run as `training.run`. inside: the inspector, which
+            is shown as soon as there is a batch to look into.
     """
 
     def __init__(self, record=None, lab=None):
         self.record, trouble = _loaded(record)
         self.training = Training(self._config, lab, self._follow)
-        self.grid = self.inside = self._looked_into = None
+        self.grid = self._looked_into = None
         grid = self.record.grid if self.record else GRID
         start = {name: value if value in grid[name] else grid[name][0]
                  for name, value in curves.default_setting().items()}
@@ -50,6 +50,11 @@ class Explorer(VBox):
                            **sliders)
         controls, *shown = self.panel.children
         self.panel.children = [controls, self.training, *shown]
+        # All pictures are made here, not in the thread that follows a run: making one changes
+        # matplotlib's settings for a moment.
+        shared = self._config()
+        self.inside = Inside(inside.batch(shared.prompts_per_iter, shared.iters,
+                                          _loss_range(self.record)), shared.prompts_per_iter)
         super().__init__([self.panel])
         if self.record is None:
             self.children += (_sentence(f"Nothing recorded can be shown: {trouble} You can train "
@@ -81,17 +86,17 @@ class Explorer(VBox):
         self.panel.redraw()
         if run.batches and self._looked_into is not run:
             self._looked_into = run
-            self._open(run)
-        if self.inside is not None:
+            self.children = (*self.children[:2], self._below(run))
+        if self.inside.run is run:
             self.inside.follow()
 
-    def _open(self, run):
-        """Put the inspector of a run below all else, or a sentence where it cannot be."""
+    def _below(self, run):
+        """The inspector, turned to a run, or a sentence where it cannot be."""
         try:
-            below = self.inside = Inside(run, _loss_range(self.record))
+            self.inside.turn_to(run)
         except (ValueError, labfile.LabError) as error:
-            self.inside, below = None, _sentence(f"The batches cannot be looked into: {error}")
-        self.children = (*self.children[:2], below)
+            return _sentence(f"The batches cannot be looked into: {error}")
+        return self.inside
 
     def _repr_mimebundle_(self, **kwargs):
         still, shown = self.panel._repr_mimebundle_(**kwargs)
@@ -208,47 +213,61 @@ class Inside(Panel):
     Ratio, branch, k3 and loss of a token are what the lab's own grpo_loss says of it.
     """
 
-    def __init__(self, run, loss_range):
-        self.run, self._losses = run, {}
+    def __init__(self, picture, P):
+        self.run, self._P, self._losses = None, P, {}
+        super().__init__(picture, self._shown, iteration=slider("iteration", 1, 1, 1),
+                         group=slider("group", 1, 1, P), answer=slider("answer", 1, 1, 1))
+
+    def turn_to(self, run):
+        """Show the first batch of another run.
+
+        Raises ValueError or LabError, with a sentence, for one that cannot be shown.
+        """
+        self.run = None                     # nothing is drawn until all sliders fit
         first = run.batches[0]
-        P, G = inside.sizes(run.batch(first))
-        view = self._view(first, 0)
-        super().__init__(
-            inside.batch(view, run.cfg.iters, loss_range), self._shown,
-            iteration=slider("iteration", first, first, first),
-            group=slider("group", 1, 1, P), answer=slider("answer", 1, 1, G))
+        G = inside.group_size(run.batch(first), self._P)
+        self._view(run, first, 0)
+        iteration = self.controls["iteration"]
+        iteration.min, iteration.value, iteration.max = 1, 1, first
+        iteration.min = first
+        self.controls["answer"].max = G
+        self.run = run
+        self.redraw()
 
     def follow(self):
-        """Let the sliders reach what has come since."""
-        control, kept = self.controls["iteration"], self.run.batches
-        control.max, control.min = kept[-1], kept[0]
+        """Let the slider reach what has come since."""
+        iteration, kept = self.controls["iteration"], self.run.batches
+        iteration.max, iteration.min = kept[-1], kept[0]
         if self.run.wait(0):
             self.redraw()                   # with the whole curve of the loss
 
     def _shown(self, iteration, group, answer):
-        G = self.controls["answer"].max
-        view = self._view(iteration, (group - 1) * G + answer - 1)
-        return self.picture.move(view=view, group=group, answer=answer)
+        if self.run is None:
+            return self.picture.words
+        row = (group - 1) * self.controls["answer"].max + answer - 1
+        return self.picture.move(view=self._view(self.run, iteration, row), group=group,
+                                 answer=answer)
 
-    def _view(self, iteration, row):
-        batch = self.run.batch(iteration)
+    def _view(self, run, iteration, row):
+        batch = run.batch(iteration)
         try:
-            losses = self._token_losses(batch)
-            tokens = [_token(*batch.token(row, t, self._grpo_loss))
+            grpo_loss, losses = self._token_losses(run, batch)
+            tokens = [_token(*batch.token(row, t, grpo_loss))
                       for t in np.flatnonzero(batch.mask[row] > 0)]
         except labfile.LabError:
             raise
         except Exception as error:
-            raise ValueError(labfile.what_went_wrong(error, self.run.lab)) from None
-        return {"batch": batch, "history": self.run.history["loss"], "token_losses": losses,
+            raise ValueError(labfile.what_went_wrong(error, run.lab)) from None
+        return {"batch": batch, "history": run.history["loss"], "token_losses": losses,
                 "tokens": tokens}
 
-    def _token_losses(self, batch):
-        """Kept for the last iteration only, so that another group or answer comes at once."""
-        if batch.iteration not in self._losses:
-            self._grpo_loss = _grpo_loss_of(self.run.lab)
-            self._losses = {batch.iteration: batch.token_losses(self._grpo_loss)}
-        return self._losses[batch.iteration]
+    def _token_losses(self, run, batch):
+        """(grpo_loss, the loss of each token); kept, so that another answer comes at once."""
+        key = run, batch.iteration
+        if key not in self._losses:
+            grpo_loss = _grpo_loss_of(run.lab)
+            self._losses = {key: (grpo_loss, batch.token_losses(grpo_loss))}
+        return self._losses[key]
 
 
 def _token(_, stats):

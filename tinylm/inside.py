@@ -43,43 +43,47 @@ def shares_of(batch, token_losses):
 
 
 @style()
-def batch(view, iterations, loss_range, group=1, answer=1):
-    """One batch of a run, from the loss curve down to the tokens of one answer.
+def batch(P, iterations, loss_range):
+    """One batch of a run, from the loss curve down to the tokens of one answer; empty at first.
 
     Args:
-        view: a dict of `batch` (a Batch), `history` (the loss of each iteration so far),
-            `token_losses` (B, T), and `tokens`: for each real token of the chosen answer a dict of
-            its ratio, clipped (0 or 1) and k3.
-        iterations: how many the run has in all.
+        P: how many prompts a batch has.
+        iterations: how many a run has in all.
         loss_range: (lowest, highest) on the axis of the loss.
-        group, answer: which are chosen, both from 1.
+
+    It moves by `group` and `answer`, which are chosen, both from 1, and by `view`, a dict of
+        batch: a Batch of P prompts;
+        history: the loss of each iteration so far;
+        token_losses: (B, T), the loss of each token alone;
+        tokens: for each real token of the chosen answer a dict of its ratio, clipped and k3.
     """
-    P, G = sizes(view["batch"])
     below = TOP + ROW * max(P, LARGEST_GROUP)
     figure = Picture(840, below + 60 + 22 * MAX_ANSWER_TOKENS, "Four views of one batch: the loss "
                      "of each iteration, the groups of the batch as rows of tiles, the answers of "
                      "one group, and the tokens of one answer.")
     sheet = figure.add_axes((0, 0, 1, 1))
+    parts = _loss_curve(figure, iterations, loss_range), _groups(sheet, P), _answers(sheet), (
+        _tokens(sheet, below + 22))
     sheet.set(xlim=(0, figure.width), ylim=(figure.height, 0))
     sheet.axis("off")
-    curve = _loss_curve(figure, iterations, loss_range)
-    parts = _groups(sheet, P, G), _answers(sheet, G), _tokens(sheet, below + 22)
 
     def move(view, group, answer):
+        if view is None:
+            return ""
         view = {**view, "shares": shares_of(view["batch"], view["token_losses"])}
-        return " ".join([curve(view), *(part(view, group, answer) for part in parts)])
+        return " ".join(part(view, group, answer) for part in parts)
 
-    return figure.start(move, view=view, group=group, answer=answer)
+    return figure.start(move, view=None, group=1, answer=1)
 
 
-def sizes(batch):
-    """(P, G) of a batch. Raises ValueError for one that the picture has no room for."""
-    P, B, T = len(batch.prompts), len(batch.responses), batch.mask.shape[1]
-    if B % P or B // P > LARGEST_GROUP or T > MAX_ANSWER_TOKENS:
-        raise ValueError(f"the batch has {P} prompts and {B} answers of up to {T} tokens; expected "
-                         f"the same number of answers to each prompt, at most {LARGEST_GROUP}, and "
-                         f"at most {MAX_ANSWER_TOKENS} tokens.")
-    return P, B // P
+def group_size(batch, P):
+    """G of a batch of P prompts. Raises ValueError for one that the picture has no room for."""
+    B, T, G = len(batch.responses), batch.mask.shape[1], len(batch.responses) // P
+    if len(batch.prompts) != P or B != P * G or G > LARGEST_GROUP or T > MAX_ANSWER_TOKENS:
+        raise ValueError(f"a batch has {len(batch.prompts)} prompts and {B} answers of up to {T} "
+                         f"tokens; expected {P} prompts, as many answers to each, {LARGEST_GROUP} "
+                         f"at most, and at most {MAX_ANSWER_TOKENS} tokens.")
+    return G
 
 
 def _heading(sheet, x, y, text, size=10):
@@ -100,7 +104,7 @@ def _loss_curve(figure, iterations, loss_range):
     here, = axes.plot([], [], "o", color=ORANGE, markersize=7, animated=True, zorder=3,
                       label="here")
 
-    def move(view):
+    def move(view, _group, _answer):
         batch, losses = view["batch"], view["history"]
         line.set_data(range(1, len(losses) + 1), losses)
         at.set_xdata([batch.iteration] * 2)
@@ -115,29 +119,31 @@ def _loss_curve(figure, iterations, loss_range):
     return move
 
 
-def _groups(sheet, P, G):
+def _groups(sheet, P):
     """All answers as tiles, a row for each prompt. Returns a function that sets them."""
     _heading(sheet, 8, TOP - 34, "the batch: a row for each group")
     _heading(sheet, 8, TOP - 14, "blue: advantage above 0, orange: below, grey: 0; dot: rewarded",
              8.5)
     sheet.text(SHARES, TOP - 14, "share", ha="right", va="center", fontsize=8.5, color=GREY)
-    width, limits = min(WIDEST, ROW * LARGEST_GROUP / G), (sheet.get_xlim(), sheet.get_ylim())
-    right, bottom = TILES + width * G, TOP + ROW * P
-    tiles = sheet.imshow(np.ones((P, G, 3)), extent=(TILES, right, bottom, TOP), aspect="auto",
-                         interpolation="nearest", animated=True)
-    sheet.set(xlim=limits[0], ylim=limits[1])            # imshow has changed them
-    gaps = [[(TILES + width * i, TOP), (TILES + width * i, bottom)] for i in range(G + 1)]
-    gaps += [[(TILES, TOP + ROW * i), (right, TOP + ROW * i)] for i in range(P + 1)]
-    sheet.add_collection(LineCollection(gaps, colors="white", linewidths=1.5, animated=True,
-                                        zorder=1.5))
+    bottom = TOP + ROW * P
+    tiles = sheet.imshow(np.ones((P, 1, 3)), aspect="auto", interpolation="nearest", animated=True)
+    gaps = sheet.add_collection(LineCollection([], colors="white", linewidths=1.5, animated=True,
+                                               zorder=1.5))
     dots, = sheet.plot([], [], "o", color=INK, markersize=4, animated=True)
     names, sums = ([sheet.text(x, TOP + ROW * (p + 0.5), "", ha="right", va="center", fontsize=9,
                                animated=True) for p in range(P)] for x in (TILES - 6, SHARES))
-    box = _outline(sheet, width, ROW)
+    box = _outline(sheet)
 
     def move(view, group, answer):
         batch = view["batch"]
+        G = group_size(batch, P)
+        width = min(WIDEST, ROW * LARGEST_GROUP / G)
         rewarded = batch.rewards.reshape(P, G) > 0
+        tiles.set_extent((TILES, TILES + width * G, bottom, TOP))
+        gaps.set_segments([[(TILES + width * i, TOP), (TILES + width * i, bottom)]
+                           for i in range(G + 1)]
+                          + [[(TILES, TOP + ROW * i), (TILES + width * G, TOP + ROW * i)]
+                             for i in range(P + 1)])
         tiles.set_data(np.array([to_rgb(_tint(number)) for number in batch.advantages])
                        .reshape(P, G, 3))
         rows, columns = np.nonzero(rewarded)
@@ -147,7 +153,7 @@ def _groups(sheet, P, G):
             weight = "bold" if p == group - 1 else "normal"
             names[p].set(text=batch.prompts[p], weight=weight)
             sums[p].set(text=signed(of_groups[p], DIGITS), weight=weight)
-        box.set_xy((TILES + width * (answer - 1), TOP + ROW * (group - 1)))
+        box.set_bounds(TILES + width * (answer - 1), TOP + ROW * (group - 1), width, ROW)
         return (f"Group {group}, {batch.prompts[group - 1]} with the right answer "
                 f"{batch.answers[group - 1]}: {rewarded[group - 1].sum()} of {G} rewarded, share "
                 f"{signed(of_groups[group - 1], DIGITS)}.")
@@ -155,7 +161,7 @@ def _groups(sheet, P, G):
     return move
 
 
-def _answers(sheet, G):
+def _answers(sheet):
     """The answers of one group. Returns a function that sets them."""
     title = _heading(sheet, ANSWERS[0] - 8, TOP - 34, "")
     title.set_animated(True)
@@ -164,26 +170,32 @@ def _answers(sheet, G):
         sheet.text(x, TOP - 14, head, ha=place, va="center", fontsize=8.5, color=GREY)
     rows = [[sheet.text(x, TOP + ROW * (i + 0.5), "", ha="left" if x == ANSWERS[0] else "right",
                         va="center", fontsize=9, animated=True) for x in ANSWERS]
-            for i in range(G)]
-    box = _outline(sheet, ANSWERS[-1] - ANSWERS[0] + 14, ROW)
+            for i in range(LARGEST_GROUP)]
+    box = _outline(sheet)
 
     def move(view, group, answer):
-        batch, start = view["batch"], (group - 1) * G
+        batch = view["batch"]
+        G = group_size(batch, len(batch.prompts))
+        start = (group - 1) * G
         title.set_text(f"the group: {batch.prompts[group - 1]} right answer "
                        f"{batch.answers[group - 1]}")
         shares = view["shares"].sum(axis=1)
-        for i, texts in enumerate(rows, start):
-            mark = "✓" if batch.rewards[i] > 0 else "✗"
-            words = (batch.responses[i] or "–", f"{batch.rewards[i]:g} {mark}",
-                     signed(batch.advantages[i]), signed(shares[i], DIGITS))
+        for i, texts in enumerate(rows):
+            words = _answer_words(batch, start + i, shares) if i < G else [""] * len(ANSWERS)
             for text, word in zip(texts, words, strict=True):
                 text.set_text(word)
-        box.set_xy((ANSWERS[0] - 8, TOP + ROW * (answer - 1)))
+        box.set_bounds(ANSWERS[0] - 8, TOP + ROW * (answer - 1), ANSWERS[-1] - ANSWERS[0] + 14, ROW)
         chosen = start + answer - 1
         return (f"Answer {answer}, “{batch.responses[chosen]}”: advantage "
                 f"{signed(batch.advantages[chosen])}, share {signed(shares[chosen], DIGITS)}.")
 
     return move
+
+
+def _answer_words(batch, i, shares):
+    mark = "✓" if batch.rewards[i] > 0 else "✗"
+    return (batch.responses[i] or "–", f"{batch.rewards[i]:g} {mark}",
+            signed(batch.advantages[i]), signed(shares[i], DIGITS))
 
 
 def _tokens(sheet, top):
@@ -198,7 +210,7 @@ def _tokens(sheet, top):
 
     def move(view, group, answer):
         batch = view["batch"]
-        i = (group - 1) * sizes(batch)[1] + answer - 1
+        i = (group - 1) * group_size(batch, len(batch.prompts)) + answer - 1
         real, B = np.flatnonzero(batch.mask[i] > 0), len(batch.responses)
         title.set_text(f"the answer “{batch.responses[i]}”: a token's share is its loss / "
                        f"{len(real)} tokens / {B} answers")
@@ -225,6 +237,6 @@ def _tint(advantage):
     return PALE if abs(advantage) < 0.005 else PALE_BLUE if advantage > 0 else PALE_ORANGE
 
 
-def _outline(sheet, width, height):
-    return sheet.add_patch(Rectangle((0, 0), width, height, fill=False, edgecolor=INK,
-                                     linewidth=1.8, animated=True, zorder=3))
+def _outline(sheet):
+    return sheet.add_patch(Rectangle((0, 0), 0, 0, fill=False, edgecolor=INK, linewidth=1.8,
+                                     animated=True, zorder=3))

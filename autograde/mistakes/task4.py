@@ -393,6 +393,30 @@ def grpo_loss(logp, old_logp, ref_logp, adv, mask, clip_eps=0.2, beta=0.04):
     return loss, stats
 
 
+@mistake(
+    None, "kl-mean-over-tokens",
+    "the KL term is averaged over all tokens of the batch; it belongs inside obj, so it is "
+    "averaged over each response's own tokens first.",
+    "the docstring's paragraph that begins with Aggregate", ("aggregation",),
+)
+def grpo_loss(logp, old_logp, ref_logp, adv, mask, clip_eps=0.2, beta=0.04):
+    rho = torch.exp(logp - old_logp)
+    unclipped = rho * adv[:, None]
+    clipped = rho.clamp(1 - clip_eps, 1 + clip_eps) * adv[:, None]
+    k3 = k3_kl(logp, ref_logp)
+    surrogate = torch.min(unclipped, clipped)
+    loss = -((surrogate * mask).sum(dim=1) / mask.sum(dim=1)).mean()
+    loss = loss + beta * (k3 * mask).sum() / mask.sum()  # <-
+    with torch.no_grad():
+        n = mask.sum()
+        stats = {
+            "kl": float((k3 * mask).sum() / n),
+            "clip_frac": float(((clipped < unclipped) * mask).sum() / n),
+            "ratio_max": float(rho[mask.bool()].max()),
+        }
+    return loss, stats
+
+
 # ------------------------------------------------------- the KL term
 @mistake(
     44, "kl-added",

@@ -210,21 +210,35 @@ def kl_part(trial):
 
 
 def shares(trial):
-    """How much of the loss hangs on each token: by how much it moves when the token's logp does."""
-    base, logp = number(_pair(trial.returned)[0]), trial.case["inputs"]["logp"]["float64"]
+    """How much of the loss hangs on each token: by how much it moves when the token's logp does.
+
+    ref_logp moves along, so that the KL stays.
+    """
+    return _shares(trial, "the loss", ("logp", "ref_logp"))
+
+
+def kl_shares(trial):
+    """How much of the KL term hangs on each token: only that term moves with ref_logp."""
+    return _shares(trial, "the KL term", ("ref_logp",))
+
+
+def _shares(trial, what, moving):
+    base, tokens = number(_pair(trial.returned)[0]), trial.case["inputs"]["logp"]["float64"]
     if type(base) is str:
         return {"the loss": base}
-    moves = [[_move(trial, base, logp, b, t) for t in range(len(row))]
-             for b, row in enumerate(logp)]
+    moves = [[_move(trial, base, moving, b, t) for t in range(len(row))]
+             for b, row in enumerate(tokens)]
     total = sum(map(sum, moves)) or 1.0
-    return {"the share of each token in the loss": [[m / total for m in row] for row in moves]}
+    return {f"the share of each token in {what}": [[m / total for m in row] for row in moves]}
 
 
-def _move(trial, base, logp, b, t):
-    """By how much the loss moves with one token; ref_logp moves along, so that the KL stays."""
-    nudged = [list(row) for row in logp]
-    nudged[b][t] += NUDGE
-    changed = {name: {"float64": nudged} for name in ("logp", "ref_logp")}
+def _move(trial, base, moving, b, t):
+    """By how much the loss moves when some of the log-probs of one token do."""
+    changed = {}
+    for name in moving:
+        nudged = [list(row) for row in trial.case["inputs"][name]["float64"]]
+        nudged[b][t] += NUDGE
+        changed[name] = {"float64": nudged}
     moved = number(_pair(trial.again(changed))[0])
     return math.nan if type(moved) is str else abs(moved - base)
 
@@ -310,6 +324,6 @@ OBSERVERS = {observer.__name__: observer for observer in (
     sampled, drawn, rewards, responses, group_types,
     proportions, spread, advantages, reach, afterwards,
     result_shape, result, agreement, below_zero, order, gradient,
-    loss, loss_gradient, kl_part, shares, stats, loss_types,
+    loss, loss_gradient, kl_part, shares, kl_shares, stats, loss_types,
     passed_on, fixed, inner_steps, updates, gradient_left, step_stats, settings,
 )}
