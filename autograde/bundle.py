@@ -4,6 +4,7 @@ No sources, no solutions, no hidden tables, and nothing else of the instructor's
 named here, and everything else stays out. The same tree gives the same bytes.
 """
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -17,6 +18,9 @@ CONTENTS = (
     "figures/*.svg", "notebooks/*.ipynb",
     "tinylm/**/*.py", "tinylm/checks/**/*.json", "tinylm/data/**/*",
 )
+# Sentences and commands about tests, which the zip does not hold.
+TESTS = re.compile(r" To see that all is well.*?```sh\nmake test\n```(?=\n)"
+                   r"|For `make test`.*?```\n\n|python -m pytest -q tests\n", re.DOTALL)
 MOMENT = (1980, 1, 1, 0, 0, 0)           # the earliest that a zip can say
 
 
@@ -28,8 +32,21 @@ def bundle(target=TARGET, root=ROOT):
             entry = zipfile.ZipInfo(f"{NAME}/{path.relative_to(root).as_posix()}", MOMENT)
             entry.external_attr = 0o644 << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, path.read_bytes())
+            archive.writestr(entry, _for_learners(path))
     return Path(target)
+
+
+def _for_learners(path):
+    """The bytes of a file in the zip. The README is cut to what can be done with the zip."""
+    if path.name != "README.md":
+        return path.read_bytes()
+    text = path.read_text(encoding="utf-8").partition("\n## For instructors")[0]
+    text = TESTS.sub("", text)
+    text = re.sub(r" How the start of every run.*?seed by seed\.", "", text, flags=re.DOTALL)
+    for here, there in (("--lab autograde/reference/lab.py", "--lab work/lab.py"),
+                        ("# the finished lab without a screen:", "# your finished lab:")):
+        text = text.replace(here, there)
+    return (text.rstrip() + "\n").encode()
 
 
 def contents(root=ROOT):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -34,6 +35,15 @@ def test_what_learners_need_is_in_it(contents):
         assert f"tinylm-grpo/{name}" in contents
     assert any(name.startswith("tinylm-grpo/tinylm/data/") for name in contents)
     assert any(name.startswith("tinylm-grpo/tinylm/checks/tables/") for name in contents)
+
+
+def test_its_readme_speaks_of_nothing_that_is_missing(contents):
+    text = contents["tinylm-grpo/README.md"].decode()
+    assert "make lab" in text and "--lab work/lab.py" in text
+    for word in ("autograde", "tests\n", "make test", "make mistakes", "docs/"):
+        assert word not in text, word
+    for target in re.findall(r"\]\(([^)#\s]+)\)", text):
+        assert target.startswith("https://") or f"tinylm-grpo/{target}" in contents, target
 
 
 def test_nothing_of_the_instructors_is_in_it(contents):
