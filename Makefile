@@ -1,9 +1,6 @@
 # Short names for commands; `make help` lists them.
 # Another Python: make setup PYTHON=python3.12
 
-# Threads of torch that wait should sleep, not spin, when the machine has other work too.
-export OMP_WAIT_POLICY = PASSIVE
-
 PYTHON = python3
 RUN = .venv/bin/python
 

@@ -47,7 +47,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit)
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--repetitions", type=int, default=100, help="steps of each contender")
-    repetitions = parser.parse_args().repetitions
+    parser.add_argument("--threads", type=int, default=1, choices=range(1, 65), metavar="N",
+                        help="threads of torch, for all contenders (default: 1, as in training)")
+    options = parser.parse_args()
+    repetitions = options.repetitions
+    torch.set_num_threads(options.threads)
     if repetitions < 2:
         parser.error(f"--repetitions is {repetitions}; quartiles need 2 or more.")
     memory = peak_memory()          # first: the kernel lets a child inherit its parent's peak

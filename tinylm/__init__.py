@@ -5,12 +5,6 @@ task), model (TinyLM), rollout (sampling and log-probs), sft (the starting polic
 outer loop). Nothing here solves one of the five tasks.
 """
 
-import os
-
-# Threads that wait for work should sleep, not spin: beside a browser and a kernel a spinning thread
-# makes a step several times slower. It counts only before torch is loaded.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
 from tinylm.addition import make_batch, reward
 from tinylm.model import TinyLM
 from tinylm.rollout import (

@@ -21,6 +21,7 @@ from platformdirs import user_cache_path
 from tinylm.addition import END, MAX_ANSWER_TOKENS, PAD, as_text, encode, training_sums
 from tinylm.files import replacing
 from tinylm.model import ModelConfig, TinyLM
+from tinylm.threads import one_thread
 
 FILE_NAME = "tinylm_sft.pt"
 
@@ -107,6 +108,7 @@ def train_into(path):
     return policy
 
 
+@one_thread()
 def train_sft(recipe=RECIPE, on_step=None):
     """Teach a new TinyLM by next-token prediction on the teacher's answers.
 

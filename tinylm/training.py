@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from tinylm.addition import make_batch
 from tinylm.rollout import accuracy
 from tinylm.sft import load_or_train_sft
+from tinylm.threads import one_thread
 
 STATS = ("reward", "loss", "kl", "clip_frac", "frac_zero_signal", "entropy")
 
@@ -45,6 +46,7 @@ class TrainingError(Exception):
         self.iteration, self.policy, self.history = iteration, policy, history
 
 
+@one_thread()
 def train(step, cfg, sft_path=None, verbose=True, progress=False, on_iteration=None):
     """Run GRPO from the SFT checkpoint.
 
@@ -62,6 +64,7 @@ def train(step, cfg, sft_path=None, verbose=True, progress=False, on_iteration=N
     eval_iter, acc_sampled, acc_greedy, one an evaluation. `loss`, `kl` and `clip_frac` are those
     of the last inner step; `entropy` is what the step measures: that of the policy that sampled,
     before its update, in the reference lab.
+    The run computes with one thread, whatever torch is set to (see `tinylm.threads`).
     Interrupting the kernel (or ^C) ends the run early and returns what there is.
 
     Raises ValueError for settings that make no sense, and TrainingError, which carries the history

@@ -18,7 +18,7 @@ QUICK = SFTRecipe(steps=2, batch=4)
 def quick(monkeypatch):
     """A recipe of two steps in place of the real one."""
     monkeypatch.setattr(sft, "RECIPE", QUICK)
-    monkeypatch.setattr(sft.train_sft, "__defaults__", (QUICK, None))
+    monkeypatch.setattr(sft.train_sft.__wrapped__, "__defaults__", (QUICK, None))
 
 
 def weights(policy):
@@ -107,7 +107,7 @@ def test_two_processes_that_train_at_once_both_get_a_whole_policy(tmp_path):
 def _train_in_a_process(path):
     torch.set_num_threads(1)
     sft.RECIPE = QUICK
-    sft.train_sft.__defaults__ = (QUICK, None)
+    sft.train_sft.__wrapped__.__defaults__ = (QUICK, None)
     return float(weights(load_or_train_sft(path)).double().sum())
 
 

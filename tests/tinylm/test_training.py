@@ -63,6 +63,19 @@ def test_watching_does_not_change_the_run(step, capsys):
     assert "GRPO" in capsys.readouterr().err
 
 
+def test_the_number_of_threads_changes_nothing_and_is_left_as_it_was(step):
+    before = torch.get_num_threads()
+    try:
+        runs = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            runs.append(train(step, short(), verbose=False)[1])
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert runs[0] == runs[1]
+
+
 def test_it_is_the_seed_s_loop(step):
     """Against the loop of the original lab, written out."""
     cfg = short()
