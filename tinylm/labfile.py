@@ -486,10 +486,12 @@ def follow(folder=None):
 
     A cell `from lab import k3_kl`, run again, then brings what another notebook kept meanwhile.
     Calling it twice is the same as once; outside of IPython there are no cells to wait for.
-    Raises LabError if `lab` is already imported from another folder.
+    Raises LabError if there is no lab.py, or if `lab` is already imported from another folder.
     """
     lab = (learner_folder(folder) / "lab.py").resolve()
     _refuse_other_lab(lab)
+    if "lab" not in sys.modules and importlib.util.find_spec("lab") is None:
+        _read(lab)                           # which says that it is missing, and how to get one
     _followed.setdefault(lab, None)
     shell = _shell()
     if shell is not None:

@@ -607,6 +607,13 @@ def test_keep_refuses_the_lab_of_another_folder(notebook, work, tmp_path):
     assert "restart the kernel" in error["evalue"]
 
 
+def test_a_notebook_in_a_folder_without_a_lab_says_so(notebook, work):
+    (work / "lab.py").unlink()
+    notebook.printed("import sys; sys.modules.pop('lab', None)")
+    _, error = notebook.run("labfile.follow()")
+    assert "python -m tinylm start" in error["evalue"] and len(error["traceback"]) == 1
+
+
 def test_keep_outside_of_a_notebook_takes_the_function_alone(work, capsys):
     source = "import torch\n\nHELP = 1\n\n\n# Above.\n" + K3 + "\n\nprint(HELP)\n"
     (work / "mine.py").write_text(source)
