@@ -1,8 +1,11 @@
 """What must not travel with a release, and what must: only nbgrader's own marks, and a number.
 
-Outputs go by nbgrader's ClearOutput. Here go widget state, tags and every other metadata of cells
+Outputs go by nbgrader's ClearOutput. Links lead from one folder of sources to another, and in a
+release all notebooks lie side by side. Here go widget state, tags and every other metadata of cells
 and notebook; the release id comes, so that a submission tells from which release it was made.
 """
+
+import re
 
 from nbgrader.preprocessors import NbGraderPreprocessor
 
@@ -25,7 +28,15 @@ class StripMetadata(NbGraderPreprocessor):
         kept = {key: value for key, value in cell.metadata.items() if key == "nbgrader"}
         cell.metadata = type(cell.metadata)(kept)
         cell.pop("attachments", None)
+        if cell.cell_type == "markdown":
+            cell.source = side_by_side(cell.source)
         return cell, resources
+
+
+def side_by_side(text):
+    """A text of a source notebook with its links as they lead from a release."""
+    text = re.sub(r"\]\(\.\./(?:grpo|reading)/", "](", text)
+    return text.replace("](../../../figures/", "](../figures/")
 
 
 class StampRelease(NbGraderPreprocessor):

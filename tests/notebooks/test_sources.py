@@ -46,8 +46,7 @@ class TestEverySource:
     def test_links_lead_somewhere(self, path):
         for cell in read(path).cells:
             for target in LINK.findall(cell.source) if cell.cell_type == "markdown" else ():
-                there = target.startswith("https://") or (release.NOTEBOOKS / target).exists()
-                assert there, target
+                assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
@@ -96,6 +95,13 @@ def test_the_points_are_fifty_and_ten():
 @pytest.mark.parametrize("path", RELEASED + [release.NOTEBOOKS / path.name for path in READING],
                          ids=lambda path: path.stem)
 class TestEveryReleased:
+    def test_links_lead_somewhere_here_and_in_a_learner_s_folder(self, path):
+        """work/ lies beside notebooks/, and holds the same notebooks."""
+        for cell in read(path).cells:
+            for target in LINK.findall(cell.source) if cell.cell_type == "markdown" else ():
+                assert target.startswith("https://") or (path.parent / target).exists(), target
+                assert target.startswith(("https://", "../figures/")) or "/" not in target, target
+
     def test_it_holds_no_output_and_no_path(self, path):
         for cell in code_cells(read(path)):
             assert cell.outputs == [] and cell.execution_count is None
