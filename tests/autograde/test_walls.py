@@ -310,16 +310,17 @@ print(sandbox.run([sys.executable, "-c", look, sys.argv[1]]).out.decode().strip(
 limits = sandbox.Limits(seconds=20, processes=24)
 print(sandbox.run([sys.executable, "-c", sys.argv[2]], limits=limits).reason)
 """
-    seen = [path for path in (sys.base_prefix, sys.prefix, str(ROOT))
-            if Path(path).is_relative_to(Path.home())]
-    parents = [str(parent) for path in seen for parent in reversed(Path(path).parents)
-               if parent.is_relative_to(Path.home()) and parent != Path.home()]
-    binds = [word for path in parents for word in ("--perms", "0755", "--dir", path)]
-    binds += [word for path in seen for word in ("--ro-bind", path, path)]
+    covered = [Path.home(), Path("/tmp")]     # empty for this user, but for what is seen
+    seen = [Path(path) for path in (sys.base_prefix, sys.prefix, ROOT)
+            if any(Path(path).is_relative_to(folder) for folder in covered)]
+    parents = [parent for path in seen for parent in reversed(path.parents)
+               if any(folder in parent.parents for folder in covered)]
+    binds = [word for path in parents for word in ("--perms", "0755", "--dir", str(path))]
+    binds += [word for path in seen for word in ("--ro-bind", str(path), str(path))]
     done = subprocess.run(
         ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--bind", "/proc", "/proc",
-         "--perms", "0755", "--tmpfs", str(Path.home()), *binds, "--perms", "1777", "--tmpfs",
-         "/tmp", "--setenv", "PYTHONPATH", str(ROOT), "--chdir", str(ROOT),
+         "--perms", "0755", "--tmpfs", str(Path.home()), "--perms", "1777", "--tmpfs", "/tmp",
+         *binds, "--setenv", "PYTHONPATH", str(ROOT), "--chdir", str(ROOT),
          "setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "--inh-caps=-all",
          sys.executable, "-c", code, str(ROOT / "autograde"), FORKS + "time.sleep(60)"],
         capture_output=True, text=True, timeout=120)
