@@ -14,10 +14,9 @@ from ipywidgets import HTML, Button, HBox, IntProgress, Layout, VBox
 
 from tinylm import curves, inside, labfile
 from tinylm.live import LiveRun
-from tinylm.runs import AXES, RecordError, load_runs
-from tinylm.sweep import GRID
+from tinylm.panel import Panel, choice, slider
+from tinylm.runs import AXES, GRID, RecordError, load_runs
 from tinylm.training import GRPOConfig
-from tinylm.widgets import Panel, choice, slider
 
 PULSE = 0.7                  # seconds between two looks at a live run
 LOSSES = (-0.1, 0.2)         # the axis of the loss where no record says how far it goes

@@ -24,7 +24,13 @@ from tinylm.training import STATS
 
 FILE_NAME = "runs.npz"
 VERSION = 1
-AXES = ("G", "beta", "clip_eps", "inner_steps")
+GRID = {
+    "G": (2, 4, 8, 16),
+    "beta": (0.0, 0.04, 0.16, 0.64),
+    "clip_eps": (0.05, 0.1, 0.2, 0.4),
+    "inner_steps": (1, 2, 4),
+}
+AXES = tuple(GRID)
 ACCURACIES = ("acc_sampled", "acc_greedy")
 HOW = "it comes with the repository, and `make runs` there records it anew"
 

@@ -34,16 +34,10 @@ from tqdm.auto import tqdm
 
 from tinylm import labfile
 from tinylm.files import replacing
-from tinylm.runs import AXES, write_runs
+from tinylm.runs import AXES, GRID, write_runs
 from tinylm.sft import RECIPE, load_or_train_sft
 from tinylm.training import GRPOConfig, TrainingError, check_config, train
 
-GRID = {
-    "G": (2, 4, 8, 16),
-    "beta": (0.0, 0.04, 0.16, 0.64),
-    "clip_eps": (0.05, 0.1, 0.2, 0.4),
-    "inner_steps": (1, 2, 4),
-}
 SEEDS = (0, 1, 2)
 EVAL_EVERY = 25              # every 10 iterations, measuring would be a sixth of the work
 PATIENCE = 900               # seconds without any finished run, before the wait is given up
