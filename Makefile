@@ -56,7 +56,7 @@ recipe: setup ## GRPO from the shipped checkpoint, five seeds
 	@$(RUN) -m bench.recipe
 
 figures: setup ## draw figures/ anew
-	@$(RUN) -m tinylm train --lab autograde/reference/lab.py --out figures
+	@$(RUN) -m tinylm.figures
 
 runs: setup ## record the runs behind the sliders anew
 	@$(RUN) -m tinylm.sweep --lab autograde/reference/lab.py --out build/runs.npz

@@ -15,7 +15,7 @@ NAME = "tinylm-grpo"
 TARGET = ROOT / "dist" / f"{NAME}.zip"
 CONTENTS = (
     "LICENSE", "Makefile", "README.md", "constraints.txt", "environment.yml", "pyproject.toml",
-    "figures/*.svg", "notebooks/*.ipynb",
+    "figures/*.svg", "figures/explorer*.png", "notebooks/*.ipynb",
     "tinylm/**/*.py", "tinylm/checks/**/*.json", "tinylm/data/**/*",
 )
 # Sentences and commands about tests, which the zip does not hold.

@@ -21,6 +21,5 @@ class RefuseLinks(NbGraderPreprocessor):
         for path in (folder.parent, folder, *folder.iterdir()):
             if path.is_symlink():
                 raise LinkError(f"{path} is a link, and nothing of this submission was graded; "
-                                "remove it, or use `python -m autograde grade`, which passes "
-                                "links over.")
+                                "put the file itself in its place, or remove it.")
         return notebook, resources

@@ -1,7 +1,7 @@
 """What came out of one submission: plain data, a JSON file each.
 
-`grade` makes a Result, keeps it in the folder `graded`, and everything that people read is made
-from these files: grades.csv, the feedback's first page, the class page, the exports.
+A Result is what grading a class is to keep of each submission; everything that people read is made
+from these files. Nothing makes them yet: `python -m autograde grade` is still to come.
 """
 
 import json

@@ -2,8 +2,9 @@
 
 As in `plots`: one function a figure, data in, a `Picture` out. Drawn curves are means over windows
 of ten iterations, recorded and live ones alike; numbers in words are means over the last fifty
-iterations. The axes are those of the whole record and never move. KL stands on a square-root scale:
-small and large ones show, and so does the start, where it is 0.
+iterations. The axes are those of the whole record and never move. KL stands on a scale that is
+logarithmic but for small ones: those that differ a hundredfold show, and so does the start, where
+it is 0.
 """
 
 from dataclasses import replace
@@ -23,7 +24,8 @@ SETTING_NAMES = {"G": "G", "beta": "beta", "clip_eps": "clip_eps", "inner_steps"
 GHOST = {"color": GREY, "linewidth": 1.6, "linestyle": (0, (4, 2))}
 START = {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 2))}
 BETAS = ((ORANGE, "o"), (GREEN, "s"), (BLUE, "D"), (PURPLE, "^"), (GREY, "v"))
-KL_TICKS = (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16)
+KL_TICKS = (0, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+KL_LINEAR = 0.05             # below it the scale of KL is linear, far above it logarithmic
 
 
 def windows(values):
@@ -119,7 +121,7 @@ def _fix_axes(panels, record):
         axes.set(xlim=(0, iterations), xlabel="iteration")
     panels["reward"].set(title="reward of the samples", ylim=(low, high))
     kl = panels["kl"]
-    kl.set_title("KL to the SFT policy (square-root scale)")
+    kl.set_title("KL to the SFT policy (log scale above 0.05)")
     _scale_kl(kl.yaxis, kl.set_yscale, kl.set_ylim, _span(record, "kl")[1] if record else 1)
 
 
@@ -139,8 +141,8 @@ def _sft_reward(record):
 
 
 def _scale_kl(axis, set_scale, set_limits, highest):
-    """KL along one axis: square roots, from 0."""
-    set_scale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
+    """KL along one axis, from 0."""
+    set_scale("asinh", linear_width=KL_LINEAR)
     set_limits(0, highest)
     axis.set_major_locator(FixedLocator(KL_TICKS))
     axis.set_minor_locator(NullLocator())
@@ -281,16 +283,52 @@ def grid(record, **setting):
     left, middle, right = figure.subplots(1, 3, gridspec_kw={
         "left": 0.08, "right": 0.985, "bottom": 0.15, "top": 0.91, "wspace": 0.24,
         "width_ratios": (1, 1.25, 1)})
-    ends = replace(record, values={name: final(record.values[name])
-                                   for name in ("reward", "kl", "frac_zero_signal")})
-    starts = replace(record, values={"frac_zero_signal": windows(
-        record.values["frac_zero_signal"])[:, 0]})
-    parts = _heat_map(left, ends), _frontier(middle, ends), _signal(right, ends, starts)
+    parts = _heat_map(left, record), _frontier(middle, record), _signal(right, record)
 
     def move(**setting):
         return " ".join(filter(None, (part(setting) for part in parts)))
 
     return figure.start(move, **setting)
+
+
+@style()
+def rewards(record, **setting):
+    """The left panel of `grid` alone: final reward for each G and beta."""
+    figure = Picture(460, 380, "A table: the final reward for each G and beta.")
+    return _alone(figure, _heat_map, record, setting, "beta",
+                  f"clip_eps {setting['clip_eps']:g}, inner steps {setting['inner_steps']}")
+
+
+@style()
+def frontier(record, **setting):
+    """The middle panel of `grid` alone: final reward against final KL, a mark for every run."""
+    figure = Picture(640, 440, "Final reward against final KL, with a mark for every run.")
+    return _alone(figure, _frontier, record, setting, "final reward",
+                  f"rings: {setting_name(setting)}")
+
+
+@style()
+def signal(record, **setting):
+    """The right panel of `grid` alone: the share of groups without signal against G."""
+    figure = Picture(460, 380, "The share of groups without signal against G.")
+    shared = ", ".join(f"{SETTING_NAMES[name]} {setting[name]:g}" for name in AXES[1:])
+    return _alone(figure, _signal, record, setting, "share of groups", shared)
+
+
+def _alone(figure, part, record, setting, ylabel, caption):
+    """One panel of the grid as a picture of its own, with a caption for what has no axis."""
+    axes = figure.subplots(gridspec_kw={"left": 0.14, "right": 0.97, "bottom": 0.19, "top": 0.92})
+    figure.text(0.97, 0.025, f"{caption}; final: the last {LAST} iterations", color=GREY,
+                fontsize=8, ha="right")
+    show = part(axes, record)
+    axes.set_ylabel(ylabel)
+    return figure.start(lambda **setting: show(setting), **setting)
+
+
+def _ends(record):
+    """A record with the final number of each run in the place of its curves."""
+    return replace(record, values={name: final(record.values[name])
+                                   for name in ("reward", "kl", "frac_zero_signal")})
 
 
 def _mean_at(values, name, setting):
@@ -299,7 +337,8 @@ def _mean_at(values, name, setting):
     return float(curve[name].mean()) if curve else np.nan
 
 
-def _heat_map(axes, ends):
+def _heat_map(axes, record):
+    ends = _ends(record)
     sizes, betas = ends.grid["G"], ends.grid["beta"]
     axes.set(title="final reward", xlabel="G", ylabel="beta")
     axes.grid(visible=False)
@@ -312,7 +351,7 @@ def _heat_map(axes, ends):
     numbers = [[axes.text(x, y, "", ha="center", va="center", fontsize=9, animated=True)
                 for x in range(len(sizes))] for y in range(len(betas))]
     here = axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, edgecolor=INK, linewidth=2.2,
-                                    animated=True, zorder=3))
+                                    animated=True, zorder=3, clip_on=False))
 
     def move(setting):
         table = np.array([[_mean_at(ends, "reward", {**setting, "G": G, "beta": beta})
@@ -341,17 +380,20 @@ def _heat_words(table, grid, setting):
             f"{place(np.nanargmin(table))} to {place(np.nanargmax(table))}.")
 
 
-def _frontier(axes, ends):
+def _frontier(axes, record):
+    ends = _ends(record)
     reward, kl = ends.values["reward"], ends.values["kl"]
-    axes.set(title="final reward against KL, all runs", xlabel="KL, in nats a token")
-    room = 0.05 * (reward.max() - reward.min())
-    axes.set_ylim(reward.min() - room, reward.max() + room)
+    axes.set(title="final reward against KL, all runs", xlabel="KL, in nats a token (log scale)")
+    height = reward.max() - reward.min()
+    axes.set_ylim(reward.min() - 0.05 * height, reward.max() + 0.25 * height)    # for the legend
     _scale_kl(axes.xaxis, axes.set_xscale, axes.set_xlim, 1.05 * kl.max())
+    clouds = {}
     for i, beta in enumerate(ends.grid["beta"]):
         rows, (colour, marker) = ends.table["beta"] == beta, BETAS[i % len(BETAS)]
-        axes.plot(kl[rows], reward[rows], marker, color=colour, markersize=4, alpha=0.55,
-                  markeredgewidth=0, label=f"beta {beta:g}")
-    axes.legend(loc="upper left", fontsize=8, handletextpad=0.1, borderpad=0.3, framealpha=0.9)
+        clouds[f"{beta:g}"], = axes.plot(kl[rows], reward[rows], marker, color=colour, alpha=0.55,
+                                         markersize=4, markeredgewidth=0, label=f"beta {beta:g}")
+    axes.legend(clouds.values(), clouds, title="beta", ncols=len(clouds), loc="upper center",
+                fontsize=8, title_fontsize=8, handletextpad=0, columnspacing=0.8, frameon=False)
     here, = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=INK, markersize=9,
                       markeredgewidth=1.6, animated=True, label="here")
 
@@ -365,8 +407,10 @@ def _frontier(axes, ends):
     return move
 
 
-def _signal(axes, ends, starts):
-    sizes = ends.grid["G"]
+def _signal(axes, record):
+    ends, sizes = _ends(record), record.grid["G"]
+    starts = replace(record, values={"frac_zero_signal": windows(
+        record.values["frac_zero_signal"])[:, 0]})
     x = range(len(sizes))
     axes.set(title="groups without signal", xlabel="G", ylim=(0, 1), xlim=(-0.3, len(sizes) - 0.7))
     axes.set_xticks(x, [f"{G}" for G in sizes])

@@ -5,8 +5,11 @@ or sampled, and nothing is computed but what a figure shows. Axes never jump, an
 where they are. In a notebook `plots.clip()` draws a still picture; `widgets.clip()` adds sliders.
 """
 
+import hashlib
 import json
 from importlib import resources
+
+import numpy as np
 
 from tinylm.files import replacing
 from tinylm.picture import (
@@ -32,49 +35,62 @@ def training(history, cfg):
     """A training run: reward and accuracies, KL, entropy, against the iteration.
 
     Args:
-        history: as `tinylm.training.train` returns it.
+        history: as `tinylm.training.train` returns it; or, for several runs that differ in their
+            seed alone, with a row for each seed. Then lines are means over the seeds, and bands go
+            from the lowest to the highest.
         cfg: its GRPOConfig, named in the caption.
     """
+    curves = {name: np.atleast_2d(np.asarray(values, float)) for name, values in history.items()
+              if name != "eval_iter"}                            # (seeds, iterations)
+    seeds, length = curves["reward"].shape
     figure = Picture(1100, 390, "Three panels against the iteration: the share of right answers, "
                      "the KL to the SFT policy, and the entropy of the policy.")
     figure.set_layout_engine("constrained")
     answers, kl, entropy = figure.subplots(1, 3, width_ratios=(1.7, 1, 1))
-    iterations = range(1, len(history["reward"]) + 1)
-    _line(answers, iterations, history["reward"], GREY, "reward of the samples", 0.7)
-    _line(answers, history["eval_iter"], history["acc_sampled"], BLUE, "accuracy, sampled", 2)
-    _line(answers, history["eval_iter"], history["acc_greedy"], ORANGE, "accuracy, greedy", 2)
+    iterations, evaluations = range(1, length + 1), history["eval_iter"]
+    _line(answers, iterations, curves["reward"], GREY, "reward of the samples", 0.7)
+    _line(answers, evaluations, curves["acc_sampled"], BLUE, "accuracy, sampled", 2)
+    _line(answers, evaluations, curves["acc_greedy"], ORANGE, "accuracy, greedy", 2)
     answers.set(title="Right answers", ylim=(0, 1), ylabel="share")
     answers.legend(loc="lower right", frameon=False)
-    _line(kl, iterations, history["kl"], GREEN, "KL", 1)
+    _line(kl, iterations, curves["kl"], GREEN, "KL", 1)
     kl.set(title="KL to the SFT policy (k3)", ylim=(0, None), ylabel="nats a token")
-    _line(entropy, iterations, history["entropy"], PURPLE, "entropy", 1)
+    _line(entropy, iterations, curves["entropy"], PURPLE, "entropy", 1)
     entropy.set(title="Entropy of the policy", ylim=(0, None), ylabel="nats a token")
     for axes in (answers, kl, entropy):
         axes.set_xlabel("iteration")
-        axes.set_xlim(0, max(1, len(history["reward"])))
-    figure.supxlabel(caption(cfg), fontsize=8, color=GREY)
-    return figure.start(lambda: _training_words(history))
+        axes.set_xlim(0, max(1, length))
+    which = f"seed {cfg.seed}" if seeds == 1 else f"means and ranges of {seeds} seeds"
+    figure.supxlabel(f"{caption(cfg)}, {which}", fontsize=8, color=GREY)
+    return figure.start(lambda: _training_words(curves))
 
 
-def _line(axes, x, y, colour, label, width):
-    axes.plot(list(x), y, color=colour, label=label, linewidth=width)
+def _line(axes, x, seeds, colour, label, width):
+    """The mean of the seeds, and the band from the lowest to the highest if there are several."""
+    axes.plot(list(x), seeds.mean(axis=0), color=colour, label=label, linewidth=width)
+    if len(seeds) > 1:
+        axes.fill_between(list(x), seeds.min(axis=0), seeds.max(axis=0), color=colour, alpha=0.2,
+                          linewidth=0)
 
 
-def _training_words(history):
-    words = (f"{len(history['reward'])} iterations: sampled accuracy from "
-             f"{history['acc_sampled'][0]:.3f} to {history['acc_sampled'][-1]:.3f}, greedy from "
-             f"{history['acc_greedy'][0]:.3f} to {history['acc_greedy'][-1]:.3f}.")
-    if history["kl"]:
-        words += (f" KL ends at {history['kl'][-1]:.3f} nats a token, "
-                  f"entropy at {history['entropy'][-1]:.3f}.")
+def _training_words(curves):
+    number, length = curves["reward"].shape
+    first, last = ({name: curve[:, at].mean() for name, curve in curves.items() if curve.size}
+                   for at in (0, -1))
+    words = (f"{length} iterations{f', means of {number} seeds' if number > 1 else ''}: sampled "
+             f"accuracy from {first['acc_sampled']:.3f} to {last['acc_sampled']:.3f}, greedy from "
+             f"{first['acc_greedy']:.3f} to {last['acc_greedy']:.3f}.")
+    if length:
+        words += (f" KL ends at {last['kl']:.3f} nats a token, "
+                  f"entropy at {last['entropy']:.3f}.")
     return words
 
 
 def caption(cfg):
-    """The settings of a run in one line."""
+    """The settings of a run, all but its seed, in one line."""
     return (f"G {cfg.G}, P {cfg.prompts_per_iter}, inner steps {cfg.inner_steps}, lr {cfg.lr:g}, "
             f"clip_eps {cfg.clip_eps:g}, beta {cfg.beta:g}, temperature {cfg.temperature:g}, "
-            f"{'std' if cfg.scale_std else 'no std'}, seed {cfg.seed}")
+            f"{'std' if cfg.scale_std else 'no std'}")
 
 
 @style()
@@ -359,11 +375,44 @@ def recorded(name):
                          "or bring the file back with git.") from None
 
 
-def save(figure, stem):
-    """Write `stem`.svg and `stem`.png, whole or not at all. Returns both paths."""
+def save(picture, stem):
+    """Write `stem`.svg and `stem`.png, whole or not at all. Returns both paths.
+
+    Both say inside what they show: Description has alt text and words, Identifier the digest of
+    `drawn`. The same picture gives the same bytes.
+    """
     paths = [stem.with_suffix(suffix) for suffix in (".svg", ".png")]
+    about = {"Description": f"{picture.alt} {picture.words}", "Identifier": digest(picture)}
     for path in paths:
         with replacing(path) as temporary, style():
-            figure.savefig(temporary, format=path.suffix[1:], dpi=144,
-                           metadata={"Date": None} if path.suffix == ".svg" else None)
+            undated = {"Date": None} if path.suffix == ".svg" else {}
+            picture.savefig(temporary, format=path.suffix[1:], dpi=144, metadata=about | undated)
     return paths
+
+
+def digest(picture):
+    """Sixteen characters that name what a picture draws, whatever version of matplotlib draws."""
+    return hashlib.sha256(json.dumps(drawn(picture)).encode()).hexdigest()[:16]
+
+
+def drawn(picture):
+    """What can be seen in a picture as plain data: its captions, then a dict for each panel.
+
+    Numbers are texts of nine digits, so that they are the same on any machine.
+    """
+    return [[text.get_text() for text in picture.texts]] + [{
+        "texts": [axes.get_title(), axes.get_xlabel(), axes.get_ylabel(),
+                  *(text.get_text() for text in axes.texts if text.get_visible())],
+        "limits": _digits([axes.get_xlim(), axes.get_ylim()]),
+        "lines": [[line.get_label(), *map(_digits, line.get_data())]
+                  for line in axes.lines if line.get_visible()],
+        "patches": [_digits(patch.get_bbox().bounds)
+                    for patch in axes.patches if patch.get_visible()],
+        "areas": [_digits(path.vertices) for area in axes.collections if area.get_visible()
+                  for path in area.get_paths()],
+        "images": [_digits(image.get_array()) for image in axes.images],
+    } for axes in picture.axes]
+
+
+def _digits(values):
+    return [f"{value:.9g}" for value in np.ma.filled(np.ma.asarray(values, float), np.nan).ravel()]

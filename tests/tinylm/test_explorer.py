@@ -289,7 +289,6 @@ def test_the_whole_grid_is_that_of_the_record(record, shown, point):
         shown.grid.words).replace("The rings, this", "this").lower()
 
 
-@pytest.mark.recorded
 def test_the_shipped_record_is_what_it_shows():
     shown, loaded = widgets.explore(), load_runs()
     assert shown.setting == DEFAULT

@@ -314,7 +314,6 @@ def test_a_file_that_is_no_record_of_this_version_says_how_to_get_one(small_reco
             load_runs(path)
 
 
-@pytest.mark.recorded
 @pytest.mark.parametrize("point", [(2, 0.0, 0.2, 1), (8, 0.04, 0.2, 2), (16, 0.64, 0.05, 4)])
 def test_the_shipped_record_starts_as_a_new_run_does(point, tmp_path, monkeypatch):
     """Three iterations: later ones may part, where another processor rounds another way."""
@@ -330,7 +329,6 @@ def test_the_shipped_record_starts_as_a_new_run_does(point, tmp_path, monkeypatc
     assert history["acc_sampled"][0] == pytest.approx(curve["acc_sampled"][0, 0], abs=0.01)
 
 
-@pytest.mark.recorded
 def test_the_shipped_record_is_whole_and_of_today_s_start():
     runs = load_runs()
     assert runs.grid == {name: tuple(values) for name, values in sweep.GRID.items()}

@@ -16,7 +16,7 @@ from tinylm.checks.compare import difference, tolerance
 from tinylm.checks.tables import FUNCTIONS, pack, table_of, unpack
 from tinylm.checks.words import not_passed
 
-__all__ = ["CheckFailed", "check", "checks_of", "judge", "pack", "run", "unpack"]
+__all__ = ["CheckFailed", "check", "checks_of", "gap", "judge", "pack", "run", "unpack"]
 
 
 class CheckFailed(AssertionError):
@@ -78,17 +78,26 @@ def judge(fn, name, table=None):
     return _judged(fn, function, name, table)
 
 
+def gap(behaviour, case):
+    """The first Difference of a behaviour, as `run` gives it, from what is right; None if right.
+
+    There may be two right behaviours: with the stand-ins called, and with their work done inline.
+    """
+    gaps = [difference(behaviour, right, *tolerance(case)) for right in case["right"]]
+    return None if None in gaps else gaps[0 if behaviour["called"] else -1]
+
+
 def _judged(fn, function, name, table):
     entry = table["checks"][name]
     behaviours = [run(fn, case) for case in entry["cases"]]
     printed = sum(behaviour["printed"] for behaviour in behaviours)
     note = f"{printed} lines that {function} printed are not shown here" if printed else ""
     for case, behaviour in zip(entry["cases"], behaviours, strict=True):
-        gap = _gap(behaviour, case)
-        if gap:
+        apart = gap(behaviour, case)
+        if apart:
             mistake = _known_mistake(fn, name, table, behaviours)
             told = {"read": entry["read"], **table["mistakes"].get(mistake, {})}
-            message = not_passed(name, function, case, behaviour, gap, told, note)
+            message = not_passed(name, function, case, behaviour, apart, told, note)
             return Verdict(False, message, mistake)
     return Verdict(True, f"{name}: right" + (f" ({note})" if note else ""))
 
@@ -99,15 +108,6 @@ def _what_is_given(fn):
                 f"gives it, which is one of {', '.join(FUNCTIONS)}")
     return (f"check was given a {type(fn).__name__}; give it the function itself, without "
             "parentheses, as in check(k3_kl, ...)")
-
-
-def _gap(behaviour, case):
-    """The first Difference from what is right, or None.
-
-    There may be two right behaviours: with the stand-ins called, and with their work done inline.
-    """
-    gaps = [difference(behaviour, right, *tolerance(case)) for right in case["right"]]
-    return None if None in gaps else gaps[0 if behaviour["called"] else -1]
 
 
 def _known_mistake(fn, name, table, behaviours):
